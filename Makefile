@@ -1,0 +1,58 @@
+# One file of commands; `make` alone lists them. Everything runs from .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
+CONSTRAINTS := requirements/constraints.txt
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PYTEST_ARGS ?=
+BENCH ?= all
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv demo test test-fast lint format bench clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+.venv: $(STAMP) ## make the environment and install into it (the others do this by themselves)
+
+# torch goes first, so that its exact version is there before anything asks for a looser one.
+$(STAMP): pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; v < (3, 11) and sys.exit(f"Midflight needs Python 3.11 or later and found {v[0]}.{v[1]}: make PYTHON=python3.11")'
+	@echo "installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c $(CONSTRAINTS) "$$(grep '^torch==' $(CONSTRAINTS))"
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,dev]'
+	@touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,bench]'
+	@touch $@
+
+demo: $(STAMP) ## run an elastic job here: grow it, shrink it, kill a worker, see what it cost
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP) ## run every test (PYTEST_ARGS adds options)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-fast: $(STAMP) ## run the inner loop, under a minute: all but the slow tests
+	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+lint: $(STAMP) ## check style, format, types and import contracts
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## put the code into shape
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join)
+	@$(BIN)/python -m bench $(BENCH)
+
+clean: ## remove caches and build outputs; .venv stays
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find src tests bench examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Every figure the README claims, each by one command, beside its peers: `python -m bench all`."""

@@ -1,0 +1,155 @@
+"""The agent's line to the coordinator: dials, beats, and dials again when it breaks.
+
+To the rest of the agent a broken line is invisible: `say` always works, and what cannot be sent
+now is sent after the reconnect. Only if nobody answers at all, if the first answer is a refusal,
+or if the coordinator stays away for too long does `run` end, with an error that says so.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from midflight.agent.outbox import Outbox
+from midflight.agent.settings import Settings
+from midflight.errors import ConnectionLost, MidflightError, ProtocolError, Unreachable, UsageError
+from midflight.protocol.messages import AgentBeat, AgentBeatHeard, Output
+from midflight.protocol.wire import AsyncWire, dial
+
+BEAT_SECONDS = 0.25
+SILENCE_SECONDS = 5.0  # without a word from the coordinator the line counts as broken
+_ATTEMPT_SECONDS = 3.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+
+
+class Link:
+    def __init__(
+        self,
+        settings: Settings,
+        greet: Callable[[AsyncWire], list[object]],
+        handle: Callable[[object], None],
+        log: logging.Logger,
+    ) -> None:
+        """`greet` gives the first words on each new connection; `handle` gets what is heard."""
+        self._settings = settings
+        self._greet = greet
+        self._handle = handle
+        self._log = log
+        self._outbox = Outbox()
+        self._wire: AsyncWire | None = None
+        self._more = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        return self._wire is not None
+
+    def say(self, message: object) -> None:
+        """Send as soon as possible. Output may take its time; the rest goes out at once."""
+        self._outbox.add(message)
+        if isinstance(message, Output):
+            self._more.set()
+        elif self._wire is not None:
+            while self._outbox and not self._wire.overfull:
+                self._wire.send(self._outbox.take())
+
+    async def run(self) -> NoReturn:
+        wire = await self._dial_first()
+        while True:
+            try:
+                await self._serve(wire)
+            except (ConnectionLost, ProtocolError) as error:
+                self._log.warning("the line to the coordinator broke: %s; dialling again", error)
+            wire = await self._dial_again()
+            self._log.warning("the coordinator is back")
+
+    async def finish(self, patience: float = 2.0) -> None:
+        """Get the last words out, now that `run` has been cancelled."""
+        if self._wire is None:
+            return
+        with contextlib.suppress(TimeoutError, ConnectionLost):
+            async with asyncio.timeout(patience):
+                while self._outbox:
+                    self._wire.send(self._outbox.take())
+                await self._wire.finish()
+        self._wire.abort()
+
+    async def _dial_first(self) -> AsyncWire:
+        try:
+            return await self._dial(self._settings.join_timeout)
+        except Unreachable as error:
+            raise UsageError(f"{error}; check --join, and that the run is there") from None
+
+    async def _dial_again(self) -> AsyncWire:
+        patience = self._settings.reconnect_timeout
+        try:
+            return await self._dial(patience, insist=True)
+        except Unreachable as error:
+            raise Unreachable(f"gave up and took the members down: {error}") from None
+
+    async def _dial(self, patience: float, insist: bool = False) -> AsyncWire:
+        """Try until somebody answers; a refusal is an answer, unless we `insist`."""
+        settings = self._settings
+        deadline = time.monotonic() + patience
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                async with asyncio.timeout(_ATTEMPT_SECONDS):
+                    return await dial(settings.join, "agent", settings.name, settings.secret)
+            except ProtocolError as error:
+                if not insist:
+                    raise
+                self._log.info("%s refused: %s", settings.join, error)
+            except (MidflightError, TimeoutError) as error:
+                self._log.info("no coordinator yet: %s", str(error) or "no answer")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Unreachable(f"no coordinator at {settings.join} within {patience:g} s")
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _serve(self, wire: AsyncWire) -> None:
+        for message in self._greet(wire):
+            wire.send(message)
+        self._outbox.reconnected()
+        self._wire = wire
+        self._more.set()
+        helpers = [asyncio.create_task(self._beat(wire)), asyncio.create_task(self._pump(wire))]
+        try:
+            while True:
+                message = await self._hear(wire)
+                if isinstance(message, AgentBeatHeard):
+                    self._outbox.beat_heard()
+                else:
+                    self._handle(message)
+        except MidflightError:
+            self._wire = None
+            wire.abort()
+            raise
+        finally:
+            for helper in helpers:
+                helper.cancel()
+
+    async def _hear(self, wire: AsyncWire) -> object:
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                return await wire.receive()
+        except TimeoutError:
+            raise ConnectionLost(f"not a word for {SILENCE_SECONDS:g} s") from None
+
+    async def _beat(self, wire: AsyncWire) -> None:
+        while True:
+            wire.send(AgentBeat())
+            self._outbox.beat_sent()
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _pump(self, wire: AsyncWire) -> None:
+        """Send what is waiting, no faster than the coordinator reads."""
+        with contextlib.suppress(ConnectionLost):  # the reader sees it too, and says so
+            while True:
+                await self._more.wait()
+                self._more.clear()
+                while self._outbox:
+                    wire.send(self._outbox.take())
+                    await wire.flush()

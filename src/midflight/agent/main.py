@@ -1,0 +1,124 @@
+"""The agent's command line: options in, one frozen Settings out, and an exit code at the end.
+
+Everything that can be wrong with the options is found here, before anything is started, and said
+in one line. Exit codes: 0 ended as asked, 1 refused or left without a coordinator, 2 the options
+are wrong or nobody answers at the address, 130 interrupted.
+"""
+
+import argparse
+import asyncio
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from midflight.agent.loop import Agent
+from midflight.agent.settings import Settings
+from midflight.errors import MidflightError, ProtocolError, UsageError
+from midflight.protocol.wire import split_address
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line instead of the usage text and a line."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = _options()
+    try:
+        settings = _settings(parser.parse_args(argv))
+    except UsageError as error:
+        parser.error(str(error))
+    log = _logger(settings.name, settings.verbose)
+    try:
+        return asyncio.run(Agent(settings, log).run())
+    except MidflightError as error:
+        log.error("%s", error)
+        return 2 if isinstance(error, UsageError) else 1
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="midflight agent",
+        description="Runs on each host of a run: starts its members, watches over them, and takes "
+        "them down when it ends.",
+    )
+    add = parser.add_argument
+    add("--join", metavar="HOST:PORT", required=True, help="where the coordinator listens")
+    add("--token-file", metavar="FILE", required=True, help="holds the secret of the run")
+    add("--name", required=True, help="of this host, unique in the run")
+    add("--slots", type=_at_least(1), default=1, help="how many members fit here (default 1)")
+    add("--address", help="what the members of other hosts reach this one at (default: found out)")
+    add("--warm", type=_at_least(0), default=0, metavar="N", help="members kept ready to start")
+    add("--grace", type=_seconds, default=30.0, help="notice given on SIGTERM, s (default 30)")
+    add("--join-timeout", type=_seconds, default=30.0, help="for the first answer, s (default 30)")
+    add("--reconnect-timeout", type=_seconds, default=600.0, help="without coordinator (600 s)")
+    add("--verbose", action="store_true", help="tell what is being done")
+    return parser
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"wanted a whole number from {least} on, got {text!r}")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"wanted seconds, 0 or more, got {text!r}")
+    return value
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    try:
+        split_address(options.join)
+    except ProtocolError as error:
+        raise UsageError(f"argument --join: {error}") from None
+    if not options.name or any(sign.isspace() for sign in options.name):
+        raise UsageError(f"argument --name: wanted a name without blanks, got {options.name!r}")
+    return Settings(
+        join=options.join,
+        token_file=str(Path(options.token_file).absolute()),
+        secret=_secret(options.token_file),
+        name=options.name,
+        slots=options.slots,
+        address=options.address,
+        warm=options.warm,
+        grace=options.grace,
+        join_timeout=options.join_timeout,
+        reconnect_timeout=options.reconnect_timeout,
+        verbose=options.verbose,
+        environ=dict(os.environ),
+    )
+
+
+def _secret(path: str) -> bytes:
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"argument --token-file: {path} cannot be read: {reason}") from None
+    if not secret:
+        raise UsageError(f"argument --token-file: {path} is empty; wanted the secret of the run")
+    return secret
+
+
+def _logger(name: str, verbose: bool) -> logging.Logger:
+    log = logging.getLogger("midflight.agent")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"midflight agent {name}: %(message)s"))
+    log.handlers = [handler]
+    log.propagate = False
+    log.setLevel(logging.INFO if verbose else logging.WARNING)
+    return log

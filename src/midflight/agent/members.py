@@ -1,0 +1,206 @@
+"""The members on this host: from the order to start one to the report of its end.
+
+Every order is answered whatever happens, and may be repeated: one to start a member that runs or
+has ended already is answered with what became of it. A death is reported at once, with the output
+that is there at that moment in front of it. Where a member is started warm or cold is decided
+here, by asking the pool of standbys.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from midflight.agent import processes
+from midflight.agent.output import MemberOutput
+from midflight.agent.processes import Channels, Processes
+from midflight.agent.settings import Settings
+from midflight.agent.standby import Standby, StandbyPool
+from midflight.protocol.handover import Work
+from midflight.protocol.messages import (
+    MemberExited,
+    MemberNotStarted,
+    MemberProbed,
+    MemberStarted,
+    RunningMember,
+    StartMember,
+)
+
+_ENDS_REMEMBERED = 256
+
+
+@dataclass
+class _Member:
+    order: StartMember
+    pid: int = 0  # 0: waits for a standby
+    warm: bool = False
+    killer: asyncio.TimerHandle | None = None
+    output: MemberOutput | None = None
+
+
+class Members:
+    def __init__(
+        self,
+        settings: Settings,
+        processes: Processes,
+        pool: StandbyPool,
+        say: Callable[[object], None],
+        log: logging.Logger,
+    ) -> None:
+        self._settings = settings
+        self._processes = processes
+        self._pool = pool
+        self._say = say
+        self._log = log
+        self._table: dict[str, _Member] = {}
+        self._ended: dict[str, MemberExited] = {}
+        self._starting: set[asyncio.Task[None]] = set()
+        self._last_outputs: set[MemberOutput] = set()
+        self.address = ""  # of this host; known when the coordinator has been reached
+        self.closed_because = ""  # not empty: nobody is started any more
+        self.on_empty: Callable[[], None] = lambda: None
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
+
+    def running(self) -> tuple[RunningMember, ...]:
+        return tuple(
+            RunningMember(name, member.order.slot, member.pid)
+            for name, member in self._table.items()
+            if member.pid
+        )
+
+    def start(self, order: StartMember) -> None:
+        name = order.member
+        if name in self._ended:
+            self._say(self._ended[name])
+        elif name in self._table:
+            if self._table[name].pid:
+                self._say(MemberStarted(name, self._table[name].pid, self._table[name].warm))
+        elif self.closed_because:
+            self._say(MemberNotStarted(name, self.closed_because))
+        else:
+            member = self._table[name] = _Member(order)
+            if self._pool.fits(order.command, self._environment(order, warm=True)):
+                task = asyncio.create_task(self._start_warm(member))
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
+            else:
+                self._start(member, None)
+
+    def stop(self, name: str, grace: float) -> None:
+        member = self._table.get(name)
+        if member is None:
+            return
+        if not member.pid:
+            self._not_started(member, "it was stopped before it had started")
+            return
+        if grace <= 0:
+            processes.kill_group(member.pid)
+            return
+        processes.terminate(member.pid)
+        when = asyncio.get_running_loop().time() + grace
+        if member.killer is None or when < member.killer.when():
+            if member.killer is not None:
+                member.killer.cancel()
+            member.killer = asyncio.get_running_loop().call_at(
+                when, processes.kill_group, member.pid
+            )
+
+    def stop_all(self, grace: float) -> None:
+        for name in tuple(self._table):
+            self.stop(name, grace)
+
+    def probe(self, name: str) -> MemberProbed:
+        member = self._table.get(name)
+        if member is None:
+            return MemberProbed(name, "gone")
+        return MemberProbed(name, processes.probe(member.pid) if member.pid else "running")
+
+    async def last_output(self) -> None:
+        """Wait for what the ended members' children still hold back; never long."""
+        for output in tuple(self._last_outputs):
+            await output.closed.wait()
+
+    async def _start_warm(self, member: _Member) -> None:
+        standby = await self._pool.take()
+        if self._table.get(member.order.member) is member:
+            self._start(member, standby)
+        elif standby is not None:  # the member was stopped meanwhile
+            standby.sock.close()
+
+    def _not_started(self, member: _Member, reason: str) -> None:
+        del self._table[member.order.member]
+        self._say(MemberNotStarted(member.order.member, reason))
+        self._check_empty()
+
+    def _start(self, member: _Member, standby: Standby | None) -> None:
+        order = member.order
+        ends: list[int] = []
+        try:
+            ends += os.pipe()
+            ends += os.pipe()
+            out_read, out_write, err_read, err_write = ends
+            self._launch(member, standby, Channels(out_write, err_write))
+        except OSError as error:
+            for fd in ends:
+                os.close(fd)
+            self._not_started(member, _reason(order, error))
+            return
+        os.close(out_write)
+        os.close(err_write)
+        member.output = MemberOutput(order.member, out_read, err_read, self._say)
+        self._log.info("%s started, pid %d", order.member, member.pid)
+        self._say(MemberStarted(order.member, member.pid, member.warm))
+
+    def _launch(self, member: _Member, standby: Standby | None, channels: Channels) -> None:
+        order = member.order
+
+        def on_exit(code: int) -> None:
+            self._ended_with(member, code)
+
+        if standby is not None:
+            environment = self._environment(order, warm=True)
+            work = Work(order.command, environment, os.getcwd())
+            try:
+                standby.hand_over(work, channels.stdout, channels.stderr)
+                self._processes.rededicate(standby.pid, on_exit)
+            except (OSError, KeyError) as error:  # it died while it waited
+                self._log.warning("a standby is gone (%s); %s starts cold", error, order.member)
+            else:
+                member.pid, member.warm = standby.pid, True
+                return
+        environment = self._environment(order, warm=False)
+        member.pid = self._processes.spawn(order.command, environment, channels, on_exit)
+
+    def _environment(self, order: StartMember, warm: bool) -> dict[str, str]:
+        return self._settings.member_environment(order, self.address, warm)
+
+    def _ended_with(self, member: _Member, code: int) -> None:
+        name = member.order.member
+        if member.killer is not None:
+            member.killer.cancel()
+        assert member.output is not None
+        member.output.member_died()
+        report = MemberExited(name, code, member.output.tail)
+        self._say(report)
+        self._log.info("%s ended with code %d", name, code)
+        self._last_outputs = {o for o in self._last_outputs if not o.closed.is_set()}
+        self._last_outputs.add(member.output)
+        self._ended[name] = report
+        if len(self._ended) > _ENDS_REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+        del self._table[name]
+        self._check_empty()
+
+    def _check_empty(self) -> None:
+        if not self._table:
+            self.on_empty()
+
+
+def _reason(order: StartMember, error: OSError) -> str:
+    command = order.command[0] if order.command else ""
+    if isinstance(error, FileNotFoundError):
+        return f"no such command: {command}"
+    return f"{command} cannot be started: {error.strerror or error}"

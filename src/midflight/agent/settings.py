@@ -1,0 +1,54 @@
+"""What an agent was told at its start, and the environment its members get from it.
+
+The environment of a member is the agent's own, then what Midflight says (`WorkerEnv`), then what
+the coordinator's order adds, which has the last word. Every process below an agent also carries
+the agent's mark, by which the guard finds those that have left their process group.
+"""
+
+import secrets
+from dataclasses import dataclass, field
+
+from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import StartMember
+
+MARK = "MIDFLIGHT_AGENT"
+
+
+@dataclass(frozen=True)
+class Settings:
+    join: str  # HOST:PORT of the coordinator
+    token_file: str
+    secret: bytes = field(repr=False)
+    name: str
+    slots: int
+    address: str | None  # None: the local address of the connection to the coordinator
+    warm: int  # standbys to keep ready; 0: every member starts cold
+    grace: float
+    join_timeout: float
+    reconnect_timeout: float
+    verbose: bool
+    environ: dict[str, str] = field(repr=False)
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def base_environment(self) -> dict[str, str]:
+        """What every process below this agent gets."""
+        environment = {**self.environ, MARK: self.mark}
+        if self.slots > 1:  # members that share a host would fight for its cores; as torchrun does
+            environment.setdefault("OMP_NUM_THREADS", "1")
+        return environment
+
+    def member_environment(self, order: StartMember, address: str, warm: bool) -> dict[str, str]:
+        worker = WorkerEnv(
+            run=order.run,
+            member=order.member,
+            host=self.name,
+            slot=order.slot,
+            address=address,
+            coordinator=self.join,
+            token_file=self.token_file,
+            elastic_timeout=order.elastic_timeout,
+            grace=order.grace,
+            ledger=order.ledger,
+            warm=warm,
+        )
+        return {**self.base_environment(), **worker.to_env(), **order.environment}

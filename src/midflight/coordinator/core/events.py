@@ -1,0 +1,153 @@
+"""What can happen to a job, in the past tense. Each event carries the moment it was noticed."""
+
+from dataclasses import dataclass
+
+from midflight.coordinator.core.state import Request
+from midflight.protocol.messages import RunningMember
+
+
+@dataclass(frozen=True)
+class Event:
+    now: float
+
+
+@dataclass(frozen=True)
+class Ticked(Event):
+    """Time has passed; `beats` holds what members said since the last tick."""
+
+    beats: "dict[str, Beating]"
+    hosts_heard: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Beating:
+    step: int
+    horizon: int
+    waiting: bool
+    heard_at: float
+
+
+@dataclass(frozen=True)
+class HostJoined(Event):
+    host: str
+    slots: int
+    address: str
+    members: tuple[RunningMember, ...]
+
+
+@dataclass(frozen=True)
+class HostLost(Event):
+    """The agent's connection is gone."""
+
+    host: str
+
+
+@dataclass(frozen=True)
+class HostNoticed(Event):
+    host: str
+    notice: float
+
+
+@dataclass(frozen=True)
+class HostsListed(Event):
+    """Discovery says which hosts there are."""
+
+    hosts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    member: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class NotStarted(Event):
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Exited(Event):
+    member: str
+    code: int
+    tail: str
+
+
+@dataclass(frozen=True)
+class Probed(Event):
+    member: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Joined(Event):
+    member: str
+    pid: int
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Disconnected(Event):
+    member: str
+
+
+@dataclass(frozen=True)
+class Ready(Event):
+    member: str
+    generation: int
+    step: int
+    horizon: int
+
+
+@dataclass(frozen=True)
+class NotReady(Event):
+    member: str
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Settled(Event):
+    member: str
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Broke(Event):
+    member: str
+    generation: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Noticed(Event):
+    member: str
+    notice: float
+
+
+@dataclass(frozen=True)
+class Finished(Event):
+    member: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Failed(Event):
+    member: str
+    error: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Asked(Event):
+    request: Request
+
+
+@dataclass(frozen=True)
+class StopAsked(Event):
+    reason: str
+    code: int

@@ -1,0 +1,72 @@
+"""Where members can go: free slots, and the cool-down of hosts that failed.
+
+A host that failed is avoided for a while that doubles with each failure, up to a maximum, and is
+used again afterwards, always. A host that has been fine since its last cool-down for as long as
+the maximum starts over.
+"""
+
+from dataclasses import replace
+
+from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.state import HostState, State
+
+
+def usable(host: HostState, now: float) -> bool:
+    return host.connected and not host.leaving and host.cooling_until <= now
+
+
+def free_slots(state: State, now: float) -> list[tuple[str, int]]:
+    """(host, slot) pairs that can be given out, hosts in the order in which they came."""
+    taken = {(member.host, member.slot) for member in state.members.values()}
+    return [
+        (host.name, slot)
+        for host in state.hosts.values()
+        if usable(host, now)
+        for slot in range(host.slots)
+        if (host.name, slot) not in taken
+    ]
+
+
+def describe_capacity(state: State, now: float) -> str:
+    """One line about where members could be, for errors and `status`."""
+    if not state.hosts:
+        return "no host has joined"
+    parts = []
+    for host in state.hosts.values():
+        used = sum(member.host == host.name for member in state.members.values())
+        note = ""
+        if not host.connected:
+            note = ", not connected"
+        elif host.leaving:
+            note = ", leaving"
+        elif host.cooling_until > now:
+            note = f", cooling down for {host.cooling_until - now:.0f} s"
+        parts.append(f"{host.name} {used}/{host.slots} slots used{note}")
+    return "; ".join(parts)
+
+
+def cool_down(draft: Draft, name: str) -> float:
+    """Avoid a host that failed; returns for how long."""
+    host = draft.state.hosts.get(name)
+    if host is None:
+        return 0.0
+    spec = draft.state.spec
+    calm = draft.now - host.cooling_until > spec.cooldown_max and host.failures > 0
+    failures = 0 if calm else host.failures
+    pause = min(spec.cooldown_max, spec.cooldown_min * 2.0 ** min(failures, 30))
+    draft.set_host(name, failures=failures + 1, cooling_until=draft.now + pause)
+    return pause
+
+
+def joined(draft: Draft, name: str, slots: int, address: str) -> None:
+    host = draft.state.hosts.get(name) or HostState(name, slots)
+    fresh = replace(
+        host,
+        slots=slots,
+        address=address,
+        connected=True,
+        heard_at=draft.now,
+        leaving=False,
+        notice_until=None,
+    )
+    draft.set(hosts={**draft.state.hosts, name: fresh})

@@ -1,0 +1,103 @@
+"""Scripts that never call Midflight: every change stops all processes and starts them again.
+
+They get the environment that torchrun sets, so ranks are given at birth. The first failure is
+given a moment to show whether all of them fail (then the job has failed) before the rest is
+stopped.
+"""
+
+from midflight.coordinator.core import hosts
+from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.ending import fail, succeed
+from midflight.coordinator.core.placing import launch
+from midflight.coordinator.core.resizing import objection, target_of
+from midflight.coordinator.core.state import Phase, Request, Stage
+from midflight.protocol.world import World
+
+PATIENCE = 0.5  # seconds in which the others may fail by themselves
+STOP_GRACE = 2.0
+QUICK_FAILURES = 3  # failures in a row, each soon after the start, before the job has failed
+
+
+def exited(draft: Draft, name: str, code: int, reason: str) -> None:
+    member = draft.state.members[name]
+    if code == 0 and draft.state.phase is not Phase.RESTARTING:
+        draft.set_member(name, finished=True, stage=Stage.LEAVING)
+        if all(m.finished for m in draft.state.members.values()):
+            succeed(draft)
+        return
+    draft.drop_member(name)
+    if draft.state.phase is Phase.RESTARTING:
+        _relaunch(draft)
+        return
+    hosts.cool_down(draft, member.host)
+    draft.say(f"lost {name}: {reason}", "warning")
+    if not any(not m.finished for m in draft.state.members.values()):
+        fail(draft, f"all members failed; the last: {name}: {reason}")
+    elif draft.state.suspicion is None:
+        draft.set(suspicion=draft.now + PATIENCE, detail=f"{name}: {reason}")
+
+
+def check(draft: Draft) -> None:
+    """On a tick: a failure that the others did not share makes everybody start again."""
+    suspicion = draft.state.suspicion
+    if suspicion is None or draft.now < suspicion:
+        if draft.state.phase is Phase.RESTARTING and not draft.state.members:
+            _relaunch(draft)
+        return
+    draft.set(suspicion=None, resets=draft.state.resets + 1)
+    launched = draft.state.launched_at or draft.now
+    quick = draft.now - launched < draft.state.spec.start_timeout
+    draft.set(stalls=draft.state.stalls + 1 if quick else 1)
+    limit = draft.state.spec.reset_limit
+    if limit is not None and draft.state.resets > limit:
+        fail(draft, f"the job was reset more often than --reset-limit {limit} allows")
+    elif draft.state.stalls >= QUICK_FAILURES:
+        fail(draft, f"{QUICK_FAILURES} failures in a row; the last: {draft.state.detail}")
+    else:
+        restart(draft)
+
+
+def resize(draft: Draft, request: Request) -> None:
+    state = draft.state
+    problem = objection(request, state)
+    target = target_of(request, state)
+    room = len(hosts.free_slots(state, draft.now)) + state.size
+    if problem is None and target > room:
+        capacity = hosts.describe_capacity(state, draft.now)
+        problem = f"{target} members do not fit ({capacity})"
+    if problem is not None:
+        draft.answer(request, False, problem)
+        return
+    if request.origin == "request":
+        draft.set(wanted=target)
+    draft.answer(request, True, f"restarting with {target} members: the script has no Midflight")
+    restart(draft)
+
+
+def restart(draft: Draft) -> None:
+    draft.enter(Phase.RESTARTING)
+    for member in draft.state.members.values():
+        draft.stop(member, STOP_GRACE)
+    _relaunch(draft)
+
+
+def _relaunch(draft: Draft) -> None:
+    """Once all are gone: start as many as are wanted and fit."""
+    state = draft.state
+    if state.members:
+        return
+    room = len(hosts.free_slots(state, draft.now))
+    count = min(state.wanted, room)
+    if count < state.spec.min_np:
+        since = draft.now if state.waiting_since is None else state.waiting_since
+        draft.set(waiting_since=since)
+        if draft.now - since >= state.spec.elastic_timeout:
+            capacity = hosts.describe_capacity(state, draft.now)
+            fail(draft, f"{state.spec.min_np} members are needed, {room} fit ({capacity})")
+        return
+    names = launch(draft, count, ranked=True)
+    world = World(state.generation + 1, tuple(draft.state.members[n].member for n in names))
+    draft.set(generation=world.generation, world=world, waiting_since=None, launched_at=draft.now)
+    draft.set_members(names, stage=Stage.ACTIVE)
+    draft.enter(Phase.STABLE, "the script does not call Midflight: it is restarted at each change")
+    draft.say(f"restarted with {count} members (generation {world.generation})")

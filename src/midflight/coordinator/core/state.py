@@ -1,0 +1,230 @@
+"""What the coordinator knows, as frozen values.
+
+Everything that must outlive the coordinator's own death is in here and can be written to the
+store (`durable` says what has to be there before a world is announced). Times are seconds on the
+clock of whoever sends the events; nothing in the core reads one.
+"""
+
+import enum
+from dataclasses import dataclass, field, replace
+
+from midflight.protocol.job import JobSpec
+from midflight.protocol.world import Member, World
+
+
+class Phase(enum.Enum):
+    STARTING = "starting"  # no world yet
+    STABLE = "stable"  # training
+    PREPARING = "preparing"  # training, while a change is being prepared
+    SWITCHING = "switching"  # the step of the change is published
+    RECOVERING = "recovering"  # survivors form the next world
+    WAITING = "waiting"  # fewer than min-np are left; they keep their memory
+    RESTARTING = "restarting"  # a script that knows no Midflight is being stopped and started
+    ENDING = "ending"  # training is over, processes are leaving
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+OVER = (Phase.ENDING, Phase.SUCCEEDED, Phase.FAILED)
+
+
+class Mode(enum.Enum):
+    UNKNOWN = "unknown"  # nobody has dialled in yet
+    ELASTIC = "elastic"  # the script calls Midflight
+    RESTART = "restart"  # it does not: it is stopped and started at each change
+
+
+class Stage(enum.Enum):
+    """How far one training process has come."""
+
+    STARTING = "starting"
+    JOINED = "joined"  # has built its model and dialled in
+    ACTIVE = "active"  # in the world
+    LEAVING = "leaving"  # dismissed, not gone yet
+
+
+@dataclass(frozen=True)
+class HostState:
+    name: str
+    slots: int
+    address: str = ""
+    connected: bool = False
+    heard_at: float = 0.0
+    failures: int = 0
+    cooling_until: float = 0.0
+    leaving: bool = False  # it gave notice, or discovery no longer lists it
+    notice_until: float | None = None  # when a leaving host is gone
+
+
+@dataclass(frozen=True)
+class MemberState:
+    name: str
+    host: str
+    slot: int
+    address: str
+    born_at: float
+    stage: Stage = Stage.STARTING
+    pid: int = 0
+    connected: bool = False
+    joined: bool = False  # has ever dialled in
+    heard_at: float = 0.0
+    moved_at: float = 0.0  # when its step last changed, or it last began to wait
+    step: int = 0
+    horizon: int = 0
+    waiting: bool = False
+    probed_at: float | None = None
+    finished: bool = False
+    notice_until: float | None = None  # it has been told to end by then
+    rate: float = 0.0  # steps per second, lately
+    holds_state: bool = False
+    error: str = ""
+
+    @property
+    def member(self) -> Member:
+        return Member(self.name, self.host, self.slot, self.address)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish to change the size. `ticket` is the client that waits, None if nobody does."""
+
+    ticket: int | None
+    deadline: float
+    to: int | None = None
+    add: int = 0
+    remove: int = 0
+    names: tuple[str, ...] = ()
+    origin: str = "request"  # request | growth | shrink | notice
+
+
+class ChangeStage(enum.Enum):
+    STARTING = "starting"  # joiners are being started
+    CONNECTING = "connecting"  # the coming group is being connected in the background
+    SWITCHING = "switching"  # the step is published: no way back
+
+
+@dataclass(frozen=True)
+class Change:
+    """A planned change that is under way."""
+
+    request: Request
+    target: int  # the size that was asked for
+    joiners: tuple[str, ...] = ()
+    missing: int = 0  # joiners for which there is no slot yet
+    leavers: tuple[str, ...] = ()
+    stage: ChangeStage = ChangeStage.STARTING
+    world: World | None = None
+    ready: frozenset[str] = frozenset()
+    settled: frozenset[str] = frozenset()
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Forming:
+    """A world that is being formed at once (start-up and failures)."""
+
+    world: World
+    deadline: float
+    settled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class State:
+    spec: JobSpec
+    wanted: int
+    started_at: float
+    phase: Phase = Phase.STARTING
+    mode: Mode = Mode.UNKNOWN
+    detail: str = ""
+    world: World | None = None
+    generation: int = 0  # the highest number ever given out
+    hosts: dict[str, HostState] = field(default_factory=dict)
+    members: dict[str, MemberState] = field(default_factory=dict)
+    change: Change | None = None
+    forming: Forming | None = None
+    queue: tuple[Request, ...] = ()
+    serial: int = 0  # the number of the next member's name
+    launched_at: float | None = None  # when the first members were started
+    resets: int = 0
+    stalls: int = 0  # unplanned worlds in a row without a completed step
+    best_step: int = 0
+    suspicion: float | None = None  # when a broken collective must have been explained
+    waiting_since: float | None = None
+    first_error: str = ""
+    exit_code: int | None = None
+
+    def named(self, world: World | None) -> list[MemberState]:
+        """The members of a world that are still known, in rank order."""
+        if world is None:
+            return []
+        return [self.members[name] for name in world.names if name in self.members]
+
+    @property
+    def size(self) -> int:
+        return self.world.size if self.world else 0
+
+
+def initial(spec: JobSpec, now: float) -> State:
+    return State(spec=spec, wanted=spec.np, started_at=now)
+
+
+def durable(state: State) -> tuple[object, ...]:
+    """What must be in the store before anybody is told of it."""
+    change = state.change
+    return (
+        state.phase in OVER,
+        state.mode,
+        state.world,
+        state.generation,
+        state.wanted,
+        state.queue,
+        state.resets,
+        state.serial,
+        state.exit_code,
+        state.forming and state.forming.world,
+        change and (change.stage, change.world, change.step, change.joiners, change.leavers),
+    )
+
+
+def restored(state: State, now: float, saved_at: float) -> State:
+    """A state read from the store, as seen by the coordinator that takes it up.
+
+    Nobody is connected yet; every running deadline is counted from now on.
+    """
+    shift = now - saved_at
+
+    def later(moment: float | None) -> float | None:
+        return None if moment is None else moment + shift
+
+    hosts = {
+        name: replace(host, connected=False, heard_at=now, cooling_until=host.cooling_until + shift)
+        for name, host in state.hosts.items()
+    }
+    members = {
+        name: replace(
+            member, connected=False, heard_at=now, moved_at=now, born_at=now, probed_at=None
+        )
+        for name, member in state.members.items()
+    }
+    change = state.change
+    if change is not None:
+        request = replace(change.request, ticket=None, deadline=change.request.deadline + shift)
+        change = replace(change, request=request)
+    forming = state.forming
+    if forming is not None:
+        forming = replace(forming, deadline=forming.deadline + shift)
+    queue = tuple(
+        replace(request, ticket=None, deadline=request.deadline + shift) for request in state.queue
+    )
+    return replace(
+        state,
+        hosts=hosts,
+        members=members,
+        change=change,
+        forming=forming,
+        queue=queue,
+        started_at=state.started_at + shift,
+        launched_at=later(state.launched_at),
+        waiting_since=later(state.waiting_since),
+        suspicion=None,
+    )

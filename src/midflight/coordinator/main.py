@@ -1,0 +1,116 @@
+"""The coordinator as a process: reads its run folder, serves, ends with the job's exit code.
+
+The folder holds the spec, the token and, once the socket is bound, the address. Started anew
+after a death, it takes the port it had and the state from the store, and members and agents come
+back by themselves.
+"""
+
+import argparse
+import asyncio
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import OVER, State, initial
+from midflight.coordinator.peers import Peers
+from midflight.coordinator.printing import Printer
+from midflight.coordinator.saving import Saving
+from midflight.coordinator.serving import Door
+from midflight.coordinator.shell import Shell, now
+from midflight.errors import MidflightError, UsageError
+from midflight.protocol.job import JobSpec
+from midflight.protocol.wire import split_address
+from midflight.store.interface import Store
+from midflight.store.opening import open_store
+from midflight.store.rundir import RunDir
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m midflight.coordinator")
+    parser.add_argument("--run-dir", required=True, type=Path)
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args(argv)
+    try:
+        folder = RunDir(options.run_dir)
+        with open_store(options.store) as store:
+            return asyncio.run(_run(options, folder, store))
+    except MidflightError as error:
+        print(f"midflight: error: {error}", file=sys.stderr)
+        return 1
+
+
+async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int:
+    spec = folder.read_spec()
+    saving = Saving(store, spec.name)
+    state = _taken_up(saving, spec)
+    printer = Printer(
+        timestamps=spec.timestamps, output_dir=spec.output_dir, verbose=options.verbose
+    )
+    listener = _listen(*_where(options.listen, folder))
+    shell = Shell(state, Peers(), saving, printer)
+    door = Door(shell, folder.read_token(), printer)
+    server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17)
+    folder.write_address(_address(listener))
+    loop = asyncio.get_running_loop()
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        loop.add_signal_handler(number, _stop, shell, code)
+    work = [loop.create_task(shell.tick()), loop.create_task(shell.save())]
+    try:
+        waiting: list[asyncio.Future[Any]] = [shell.over, *work]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a tick or a save that failed must not pass in silence
+        return shell.over.result()
+    finally:
+        for task in work:
+            task.cancel()
+        server.close()
+        printer.close()
+
+
+def _taken_up(saving: Saving, spec: JobSpec) -> State:
+    state = saving.load(now())
+    if state is None or state.phase in OVER:
+        return initial(spec, now())
+    return state
+
+
+def _stop(shell: Shell, code: int) -> None:
+    shell.dispatch(events.StopAsked(now(), "interrupted", code))
+
+
+def _where(listen: str, folder: RunDir) -> tuple[str, int]:
+    """The address asked for; with port 0, the port this run had before, if it had one."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UsageError(f"--listen wants HOST:PORT, got {listen!r}")
+    before = folder.read_address()
+    if port == "0" and before is not None:
+        return host, split_address(before)[1]
+    return host, int(port)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen"
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

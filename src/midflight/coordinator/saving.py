@@ -1,0 +1,56 @@
+"""The job's state in the store: written before a world is announced, read after a death.
+
+One entry per job, replaced by compare-and-set. A coordinator that finds the entry changed by
+somebody else has been replaced and must stop: that is the fence against two of them.
+"""
+
+import time
+from dataclasses import dataclass
+
+from midflight.coordinator.core.state import State, restored
+from midflight.errors import StoreError
+from midflight.protocol import codec
+from midflight.store.interface import Entry, Store
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Saved:
+    format: int
+    saved_at: float  # wall clock
+    monotonic: float  # the clock of the state's own times, at the same moment
+    state: State
+
+
+class Saving:
+    """Blocking; the shell calls it from a thread."""
+
+    def __init__(self, store: Store, job: str) -> None:
+        self._store = store
+        self._key = f"jobs/{job}/state"
+        self._version = 0  # 0: the entry must not exist yet
+
+    def load(self, now: float) -> State | None:
+        entry = self._store.get(self._key)
+        if entry is None:
+            return None
+        self._version = entry.version
+        return _read(entry, now)
+
+    def save(self, state: State, now: float) -> None:
+        record = Saved(FORMAT, time.time(), now, state)
+        entry = self._store.put(self._key, codec.dumps(record), expect=self._version)
+        self._version = entry.version
+
+
+def _read(entry: Entry, now: float) -> State:
+    plain = codec.loads(entry.value)
+    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+        raise StoreError(
+            f"the saved state of {entry.key} has another format than this release's {FORMAT}; "
+            "finish the job with the release that started it"
+        )
+    saved = codec.decode(Saved, plain)
+    away = max(0.0, time.time() - saved.saved_at)
+    return restored(saved.state, now, saved.monotonic + away)

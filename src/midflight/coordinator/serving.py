@@ -1,0 +1,184 @@
+"""The coordinator's door: lets peers in, and turns what they say into events."""
+
+import asyncio
+import contextlib
+import itertools
+from typing import Any
+
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Request
+from midflight.coordinator.core.status import status
+from midflight.coordinator.keys import Keys
+from midflight.coordinator.printing import Printer
+from midflight.coordinator.shell import Shell, now, ranks
+from midflight.errors import ConnectionLost, MidflightError, ProtocolError
+from midflight.protocol import messages as say
+from midflight.protocol.wire import AsyncWire, accept
+
+REQUEST_LIMIT = 24 * 3600.0  # seconds; the longest timeout a request may have
+
+
+class Door:
+    def __init__(self, shell: Shell, secret: bytes, printer: Printer) -> None:
+        self._shell = shell
+        self._secret = secret
+        self._printer = printer
+        self._keys = Keys()
+        self._tickets = itertools.count(1)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from handshake to end. Nothing a stranger sends stops the job."""
+        wire = AsyncWire(reader, writer)
+        try:
+            hello = await accept(wire, self._secret)
+        except (MidflightError, TimeoutError, OSError) as error:
+            self._printer.say(f"refused a connection from {wire.peer}: {error}", "warning")
+            wire.close()
+            return
+        try:
+            if hello.role == "agent":
+                await self._agent(hello.name, wire)
+            elif hello.role == "member":
+                await self._member(hello.name, wire)
+            else:
+                await self._client(wire)
+        except ProtocolError as error:
+            who = f"{hello.role} {hello.name}"
+            self._printer.say(f"closed the connection of {who}: {error}", "warning")
+        except ConnectionLost:
+            pass
+        finally:
+            wire.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    # --- agents -----------------------------------------------------------------------------
+
+    async def _agent(self, name: str, wire: AsyncWire) -> None:
+        first = await wire.receive()
+        if not isinstance(first, say.AgentJoined):
+            raise ProtocolError(f"wanted AgentJoined first, got {type(first).__name__}")
+        self._shell.peers.add_agent(name, wire)
+        try:
+            self._shell.dispatch(
+                events.HostJoined(now(), name, first.slots, first.address, first.members)
+            )
+            while True:
+                self._hear_agent(name, wire, await wire.receive())
+        finally:
+            if self._shell.peers.drop_agent(name, wire):
+                self._shell.dispatch(events.HostLost(now(), name))
+
+    def _hear_agent(self, name: str, wire: AsyncWire, message: object) -> None:
+        self._shell.host_heard(name)
+        match message:
+            case say.AgentBeat():
+                wire.send(say.AgentBeatHeard())
+            case say.Output(member, stream, lines, at):
+                self._printer.output(member, self._rank(member), stream, lines, at)
+            case say.PortFound(port):
+                self._shell.peers.port_found(name, port)
+            case _:
+                self._shell.dispatch(_agent_event(name, message))
+
+    def _rank(self, member: str) -> int | None:
+        return ranks(self._shell.state).get(member)
+
+    # --- members ----------------------------------------------------------------------------
+
+    async def _member(self, name: str, wire: AsyncWire) -> None:
+        first = await wire.receive()
+        if not isinstance(first, say.MemberJoined):
+            raise ProtocolError(f"wanted MemberJoined first, got {type(first).__name__}")
+        self._shell.peers.add_member(name, wire)
+        try:
+            self._shell.dispatch(
+                events.Joined(now(), name, first.pid, first.generation, first.step)
+            )
+            while True:
+                self._hear_member(name, wire, await wire.receive())
+        finally:
+            if self._shell.peers.drop_member(name, wire):
+                self._shell.dispatch(events.Disconnected(now(), name))
+
+    def _hear_member(self, name: str, wire: AsyncWire, message: object) -> None:
+        match message:
+            case say.Beat(step, horizon, waiting):
+                self._shell.beat(name, step, horizon, waiting)
+                wire.send(say.BeatHeard())
+            case say.KeySet(generation, key, value):
+                self._keys.set(generation, key, value)
+            case say.KeyAdd(generation, key, amount, ticket):
+                total = int(self._keys.get(generation, key) or 0) + amount
+                self._keys.set(generation, key, str(total))
+                wire.send(say.KeyValues(ticket, (str(total),)))
+            case say.KeysWanted(generation, keys, ticket):
+                self._keys.want(
+                    generation, keys, lambda values: wire.send(say.KeyValues(ticket, values))
+                )
+            case say.MemberFailed(error, kind):
+                self._printer.traceback(name, self._rank(name), error)
+                self._shell.dispatch(events.Failed(now(), name, error, kind))
+            case _:
+                self._shell.dispatch(_member_event(name, message))
+                self._keys.forget_before(self._shell.state.generation - 2)
+
+    # --- clients ----------------------------------------------------------------------------
+
+    async def _client(self, wire: AsyncWire) -> None:
+        ticket = next(self._tickets)
+        self._shell.peers.clients[ticket] = wire
+        try:
+            while True:
+                self._hear_client(ticket, wire, await wire.receive())
+        finally:
+            del self._shell.peers.clients[ticket]
+
+    def _hear_client(self, ticket: int, wire: AsyncWire, message: object) -> None:
+        match message:
+            case say.StatusRequested():
+                wire.send(status(self._shell.state, now()))
+            case say.ResizeRequested(to, add, remove, names, timeout):
+                limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
+                request = Request(ticket, limit, to, add, remove, names)
+                self._shell.dispatch(events.Asked(now(), request))
+            case say.StopRequested(reason):
+                self._shell.dispatch(events.StopAsked(now(), reason, 1))
+            case say.HostsChanged(hosts):
+                self._shell.dispatch(events.HostsListed(now(), hosts))
+            case _:
+                raise ProtocolError(f"a client may not say {type(message).__name__}")
+
+
+def _agent_event(name: str, message: object) -> events.Event:
+    match message:
+        case say.MemberStarted(member, pid, _):
+            return events.Started(now(), member, pid)
+        case say.MemberNotStarted(member, reason):
+            return events.NotStarted(now(), member, reason)
+        case say.MemberExited(member, code, tail):
+            return events.Exited(now(), member, code, tail)
+        case say.MemberProbed(member, state):
+            return events.Probed(now(), member, state)
+        case say.AgentLeaving(notice):
+            return events.HostNoticed(now(), name, notice)
+        case _:
+            raise ProtocolError(f"an agent may not say {type(message).__name__}")
+
+
+def _member_event(name: str, message: Any) -> events.Event:
+    match message:
+        case say.MemberReady(generation, step, horizon):
+            return events.Ready(now(), name, generation, step, horizon)
+        case say.MemberNotReady(generation, reason):
+            return events.NotReady(now(), name, generation, reason)
+        case say.MemberSettled(generation, step):
+            return events.Settled(now(), name, generation, step)
+        case say.MemberBroke(generation, step, reason):
+            return events.Broke(now(), name, generation, step, reason)
+        case say.MemberLeaving(notice):
+            return events.Noticed(now(), name, notice)
+        case say.MemberFinished(step):
+            return events.Finished(now(), name, step)
+        case _:
+            raise ProtocolError(f"a member may not say {type(message).__name__}")

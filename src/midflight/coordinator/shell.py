@@ -1,0 +1,207 @@
+"""The coordinator's loop: messages become events, `handle` decides, commands are carried out.
+
+All decisions are in `core`. Here is what has effects: the sockets, the clock, the store. The one
+rule of its own: a command marked durable is carried out only after the state that led to it is in
+the store. Saving happens in a thread; everything else goes on meanwhile.
+"""
+
+import asyncio
+import contextlib
+import time
+
+from midflight.coordinator.core import commands as do
+from midflight.coordinator.core import events
+from midflight.coordinator.core.handle import handle
+from midflight.coordinator.core.state import State, durable
+from midflight.coordinator.peers import Peers
+from midflight.coordinator.printing import Printer
+from midflight.coordinator.saving import Saving
+from midflight.errors import Conflict, MidflightError
+from midflight.protocol.environment import TorchrunEnv
+from midflight.protocol.messages import (
+    ProbeMember,
+    Progress,
+    RequestEnded,
+    Shutdown,
+    StartMember,
+    StopMember,
+)
+from midflight.protocol.world import World
+
+TICK = 0.1
+LEAVE_SECONDS = 4.0  # how long agents may take to go, at the end
+PORT_SECONDS = 5.0
+
+
+class Shell:
+    def __init__(self, state: State, peers: Peers, saving: Saving, printer: Printer) -> None:
+        self.state = state
+        self.peers = peers
+        self._saving = saving
+        self._printer = printer
+        self._beats: dict[str, events.Beating] = {}
+        self._hosts_heard: set[str] = set()
+        self._changed = asyncio.Event()
+        self._one_save = asyncio.Lock()
+        self._saved = durable(state)
+        self._held: list[tuple[int, do.Command]] = []
+        self._round = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    # --- events -----------------------------------------------------------------------------
+
+    def beat(self, member: str, step: int, horizon: int, waiting: bool) -> None:
+        self._beats[member] = events.Beating(step, horizon, waiting, now())
+
+    def host_heard(self, host: str) -> None:
+        self._hosts_heard.add(host)
+
+    def dispatch(self, event: events.Event) -> None:
+        """Take one event in and carry out what follows from it."""
+        self.state, commands = handle(self.state, event)
+        self._round += 1
+        for command in commands:
+            if isinstance(command, do.Tell | do.Answer) and getattr(command, "durable", True):
+                self._held.append((self._round, command))
+            else:
+                self._carry_out(command)
+        if self._held or durable(self.state) != self._saved:
+            self._changed.set()
+
+    async def tick(self) -> None:
+        """Pass time, and what was heard meanwhile, to the core."""
+        while True:
+            await asyncio.sleep(TICK)
+            beats, self._beats = self._beats, {}
+            heard, self._hosts_heard = frozenset(self._hosts_heard), set()
+            self.dispatch(events.Ticked(now(), beats, heard))
+
+    # --- saving -----------------------------------------------------------------------------
+
+    async def save(self) -> None:
+        """Write the state whenever it has changed, then release what waited for it."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._save_once()
+
+    async def _save_once(self) -> None:
+        async with self._one_save:
+            await self._write_and_release()
+
+    async def _write_and_release(self) -> None:
+        number, state = self._round, self.state
+        if durable(state) != self._saved:
+            try:
+                await asyncio.to_thread(self._saving.save, state, now())
+            except Conflict:
+                self._printer.say("another coordinator has taken this job over; leaving", "error")
+                self._finish(3)
+                return
+            except MidflightError as error:
+                self._printer.say(f"the state could not be saved, trying again: {error}", "warning")
+                await asyncio.sleep(1.0)
+                self._changed.set()
+                return
+            self._saved = durable(state)
+        ready = [command for at, command in self._held if at <= number]
+        self._held = [(at, command) for at, command in self._held if at > number]
+        for command in ready:
+            self._carry_out(command)
+
+    # --- effects ----------------------------------------------------------------------------
+
+    def _carry_out(self, command: do.Command) -> None:
+        match command:
+            case do.Tell(members, message):
+                self.peers.tell(members, message)
+            case do.Start():
+                self._spawn(self._start(command))
+            case do.Stop(member, host, grace):
+                self.peers.tell_agent(host, StopMember(member, grace))
+            case do.Probe(member, host):
+                self.peers.tell_agent(host, ProbeMember(member))
+            case do.Answer(ticket, ok, detail):
+                self.peers.tell_client(ticket, RequestEnded(ok, detail))
+            case do.Inform(ticket, line):
+                self.peers.tell_client(ticket, Progress(line))
+            case do.Say(line, level):
+                self._printer.say(line, level)
+            case do.End(code, reason):
+                self._spawn(self._end(code, reason))
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start(self, command: do.Start) -> None:
+        port = await self._port(command)
+        for name in command.members:
+            member = self.state.members.get(name)
+            if member is None:
+                continue
+            message = StartMember(
+                member=name,
+                slot=member.slot,
+                command=self.state.spec.command,
+                run=self.state.spec.name,
+                elastic_timeout=self.state.spec.elastic_timeout,
+                grace=self.state.spec.grace,
+                ledger=self.state.spec.ledger,
+                environment=torchrun_env(self.state, command, name, port),
+            )
+            if not self.peers.tell_agent(member.host, message):
+                reason = f"the agent on {member.host} is not connected"
+                self.dispatch(events.NotStarted(now(), name, reason))
+
+    async def _port(self, command: do.Start) -> int:
+        """A free port on the host of rank 0, for scripts that rendezvous by themselves."""
+        first = command.world.members[0].host if command.world else ""
+        try:
+            async with asyncio.timeout(PORT_SECONDS):
+                return await self.peers.find_port(first)
+        except (TimeoutError, KeyError):
+            return 29500
+
+    async def _end(self, code: int, reason: str) -> None:
+        grace = 1.0 if code == 0 else 2.0
+        self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete"))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.peers.agents_gone()
+        await self._save_once()
+        self._finish(code)
+
+    def _finish(self, code: int) -> None:
+        if not self.over.done():
+            self.over.set_result(code)
+
+
+def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
+    world = command.world or World(0, (state.members[name].member,))
+    hosts = dict.fromkeys(member.host for member in world.members)
+    return TorchrunEnv(
+        rank=world.rank(name),
+        world_size=world.size,
+        local_rank=world.local_rank(name),
+        local_world_size=world.local_size(name),
+        group_rank=world.host_rank(name),
+        group_world_size=len(hosts),
+        master_addr=world.members[0].address,
+        master_port=port,
+        restart_count=command.restarts,
+        max_restarts=state.spec.reset_limit if state.spec.reset_limit is not None else 1_000_000,
+        run_id=state.spec.name,
+    ).to_env()
+
+
+def now() -> float:
+    return time.monotonic()
+
+
+def ranks(state: State) -> dict[str, int]:
+    """The rank each member has now."""
+    worlds = (state.world, state.forming.world if state.forming else None)
+    return {name: rank for world in worlds if world for rank, name in enumerate(world.names)}

@@ -1,0 +1,1 @@
+"""The nouns and messages that every Midflight process shares. Standard library only."""

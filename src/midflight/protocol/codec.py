@@ -1,0 +1,150 @@
+"""Frozen dataclasses to JSON and back, strictly.
+
+What is decoded here may come from a stranger, so nothing is guessed: an unknown type, an unknown
+or missing field, a value of the wrong kind each end in a ProtocolError that names the place.
+Supported are str, int, float, bool, None, optional values, tuples and sets of one kind, dicts
+with string keys, enums with string values and nested dataclasses. The wire (`wire.py`) and the
+coordinator's saved state use the same codec.
+"""
+
+import dataclasses
+import enum
+import functools
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from midflight.errors import ProtocolError
+
+T = TypeVar("T")
+Decoder = Callable[[object, str], Any]
+
+
+def encode(value: object) -> Any:
+    """Turn a dataclass (or anything it may contain) into plain JSON values."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [encode(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(encode(item) for item in value)
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return {name: encode(getattr(value, name)) for name in _field_names(cast(Any, type(value)))}
+    raise ProtocolError(f"a value of type {type(value).__name__} cannot be sent")
+
+
+@functools.cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def decode(kind: type[T], value: object) -> T:
+    """Build a `kind` from plain JSON values, or say exactly what is wrong with them."""
+    return cast(T, _decoder(cast(Any, kind))(value, kind.__name__))
+
+
+def dumps(value: object) -> bytes:
+    return json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def loads(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"wanted JSON, got {data[:40]!r}: {error}") from None
+
+
+@functools.cache
+def _decoder(kind: Any) -> Decoder:
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _optional(kind)
+    if origin in (tuple, frozenset):
+        return _sequence(_decoder(typing.get_args(kind)[0]), origin)
+    if origin is dict or origin is Mapping or origin is typing.get_origin(Mapping[str, str]):
+        return _mapping(_decoder(typing.get_args(kind)[1]))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _enum(kind)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(cast(type, kind))
+    return _plain(kind)
+
+
+def _plain(kind: type) -> Decoder:
+    def read(value: object, where: str) -> Any:
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if type(value) is not kind:
+            raise ProtocolError(f"{where}: wanted {kind.__name__}, got {_show(value)}")
+        return value
+
+    return read
+
+
+def _optional(kind: Any) -> Decoder:
+    choices = [arg for arg in typing.get_args(kind) if arg is not types.NoneType]
+    if len(choices) != 1:
+        raise TypeError(f"{kind} is no optional value; the codec knows no other unions")
+    inner = _decoder(choices[0])
+    return lambda value, where: None if value is None else inner(value, where)
+
+
+def _sequence(inner: Decoder, into: Callable[..., Any]) -> Decoder:
+    def read(value: object, where: str) -> Any:
+        if not isinstance(value, list):
+            raise ProtocolError(f"{where}: wanted a list, got {_show(value)}")
+        return into(inner(item, f"{where}[{index}]") for index, item in enumerate(value))
+
+    return read
+
+
+def _mapping(inner: Decoder) -> Decoder:
+    def read(value: object, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
+        return {key: inner(item, f"{where}.{key}") for key, item in value.items()}
+
+    return read
+
+
+def _enum(kind: type[enum.Enum]) -> Decoder:
+    known = {member.value: member for member in kind}
+
+    def read(value: object, where: str) -> Any:
+        if not isinstance(value, str) or value not in known:
+            raise ProtocolError(f"{where}: wanted one of {sorted(known)}, got {_show(value)}")
+        return known[value]
+
+    return read
+
+
+def _dataclass(kind: type) -> Decoder:
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: _decoder(hints[field.name]) for field in dataclasses.fields(kind)}
+    required = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+
+    def read(value: object, where: str) -> Any:
+        if not isinstance(value, dict):
+            raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
+        if unknown := value.keys() - fields.keys():
+            raise ProtocolError(f"{where}: unknown field {min(unknown)!r}")
+        if missing := required - value.keys():
+            raise ProtocolError(f"{where}: field {min(missing)!r} is missing")
+        return kind(**{name: fields[name](item, f"{where}.{name}") for name, item in value.items()})
+
+    return read
+
+
+def _show(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

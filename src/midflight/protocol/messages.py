@@ -1,0 +1,404 @@
+"""Every message that crosses a Midflight wire, as a frozen dataclass.
+
+Messages to the coordinator are past tense (something happened), messages from it are imperative
+(do this). `REGISTRY` is the whole vocabulary: what is not in it is refused. Three kinds of peers
+dial the coordinator: agents, members and clients (the command line).
+"""
+
+from dataclasses import dataclass
+
+from midflight.protocol.world import World
+
+# --- handshake: the only frames read before the secret is proven ------------------------------
+
+
+@dataclass(frozen=True)
+class Challenge:
+    version: int
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    version: int
+    role: str  # agent | member | client
+    name: str
+    nonce: str
+    proof: str
+
+
+@dataclass(frozen=True)
+class Accepted:
+    proof: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    reason: str
+
+
+# --- agent to coordinator ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunningMember:
+    member: str
+    slot: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class AgentJoined:
+    """First message of an agent, and again after each reconnect."""
+
+    slots: int
+    address: str
+    pid: int
+    members: tuple[RunningMember, ...]
+
+
+@dataclass(frozen=True)
+class AgentBeat:
+    pass
+
+
+@dataclass(frozen=True)
+class AgentLeaving:
+    """The host goes away in `notice` seconds (SIGTERM to the agent, a preemption notice)."""
+
+    notice: float
+
+
+@dataclass(frozen=True)
+class MemberStarted:
+    member: str
+    pid: int
+    warm: bool
+
+
+@dataclass(frozen=True)
+class MemberNotStarted:
+    member: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MemberExited:
+    member: str
+    code: int  # negative: the number of the signal that ended it
+    tail: str  # the last lines of its stderr
+
+
+@dataclass(frozen=True)
+class MemberProbed:
+    """What the host says of a member's process: `running`, `stopped` or `gone`."""
+
+    member: str
+    state: str
+
+
+@dataclass(frozen=True)
+class PortFound:
+    port: int
+
+
+@dataclass(frozen=True)
+class Output:
+    member: str
+    stream: str  # stdout | stderr
+    lines: tuple[str, ...]
+    at: float  # wall clock, for --timestamps
+
+
+# --- coordinator to agent ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartMember:
+    member: str
+    slot: int
+    command: tuple[str, ...]
+    run: str
+    elastic_timeout: float
+    grace: float
+    ledger: str  # folder; "" for none
+    environment: dict[str, str]  # beside what the agent itself knows
+
+
+@dataclass(frozen=True)
+class StopMember:
+    """End a process: SIGTERM, and SIGKILL after `grace` seconds (0: SIGKILL at once)."""
+
+    member: str
+    grace: float
+
+
+@dataclass(frozen=True)
+class ProbeMember:
+    member: str
+
+
+@dataclass(frozen=True)
+class FindPort:
+    """Name a free port on your host, for a script that hosts its own rendezvous."""
+
+
+@dataclass(frozen=True)
+class AgentBeatHeard:
+    pass
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """Take all members down and end."""
+
+    grace: float
+    reason: str
+
+
+# --- member to coordinator --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MemberJoined:
+    """First message of a member, and again after each reconnect."""
+
+    pid: int
+    generation: int  # 0: has not been in any world yet
+    step: int  # steps completed
+    parameters: str  # fingerprint of names, shapes and types; "" if there is no model
+
+
+@dataclass(frozen=True)
+class Beat:
+    step: int
+    horizon: int  # the furthest step for which data has been asked for already
+    waiting: bool  # inside a collective
+
+
+@dataclass(frozen=True)
+class MemberReady:
+    """The group of the coming generation is connected, and buffers are at hand."""
+
+    generation: int
+    step: int
+    horizon: int
+
+
+@dataclass(frozen=True)
+class MemberNotReady:
+    """The coming generation could not be prepared here."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MemberSettled:
+    """This member is in the generation, holds the state, and goes on with `step`."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True)
+class MemberBroke:
+    """A collective of the generation failed here."""
+
+    generation: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MemberLeaving:
+    """This process has been told to end within `notice` seconds."""
+
+    notice: float
+
+
+@dataclass(frozen=True)
+class MemberFinished:
+    """The script has come to the end of its training."""
+
+    step: int
+
+
+@dataclass(frozen=True)
+class MemberFailed:
+    """The script raised; what it would have printed is in `error`."""
+
+    error: str
+    kind: str  # the exception's class
+
+
+@dataclass(frozen=True)
+class KeySet:
+    generation: int
+    key: str
+    value: str  # base64
+
+
+@dataclass(frozen=True)
+class KeyAdd:
+    generation: int
+    key: str
+    amount: int
+    ticket: int
+
+
+@dataclass(frozen=True)
+class KeysWanted:
+    """Answer with KeyValues as soon as all keys are there."""
+
+    generation: int
+    keys: tuple[str, ...]
+    ticket: int
+
+
+# --- coordinator to member --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Form:
+    """Form this world now: connect, agree on the newest step, pass the state on, go on."""
+
+    world: World
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Connect this coming world in the background, while training goes on in the old one."""
+
+    world: World
+    joiners: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """From `step` on, the prepared world is valid. Members that it does not name leave there."""
+
+    world: World
+    joiners: tuple[str, ...]
+    step: int
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Forget the prepared generation; it will never be."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Over:
+    """The generation has ended by a failure: cut its connections, so that blocked calls fail."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """Nothing more is wanted of this member. `failed` says that it should end with an error."""
+
+    reason: str
+    failed: bool
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    ticket: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BeatHeard:
+    pass
+
+
+# --- clients ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResizeRequested:
+    """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant."""
+
+    to: int | None
+    add: int
+    remove: int
+    names: tuple[str, ...]  # members that leave, by name
+    timeout: float
+
+
+@dataclass(frozen=True)
+class StatusRequested:
+    pass
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    reason: str
+
+
+@dataclass(frozen=True)
+class HostsChanged:
+    """The launcher's discovery says which hosts there are now (host name to slots)."""
+
+    hosts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Progress:
+    line: str
+
+
+@dataclass(frozen=True)
+class RequestEnded:
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class MemberStatus:
+    name: str
+    rank: int | None  # None: not in the world (yet, or any more)
+    host: str
+    pid: int
+    step: int
+    state: str
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    name: str
+    slots: int
+    connected: bool
+    cooling: float  # seconds until it is used again
+
+
+@dataclass(frozen=True)
+class Status:
+    name: str
+    phase: str
+    detail: str
+    generation: int
+    step: int
+    wanted: int
+    min_np: int
+    max_np: int
+    resets: int
+    members: tuple[MemberStatus, ...]
+    hosts: tuple[HostStatus, ...]
+
+
+def _vocabulary() -> dict[str, type]:
+    kinds = {
+        name: kind
+        for name, kind in globals().items()
+        if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")
+    }
+    return {name: kind for name, kind in kinds.items() if name not in _PARTS}
+
+
+_PARTS = {"World", "RunningMember", "MemberStatus", "HostStatus"}
+REGISTRY: dict[str, type] = _vocabulary()

@@ -1,0 +1,68 @@
+"""The discovery script: asked once a second which hosts there are.
+
+It runs through the shell, with a time limit, in a session of its own that is killed when the limit
+is over. What it says is a host per line; what it says on stderr is shown when it fails. Whether a
+failure matters is the caller's decision.
+"""
+
+import asyncio
+
+from midflight.errors import JobFailed, UsageError
+from midflight.run.hosts import Hosts, parse_listing
+from midflight.run.processes import describe_end, kill_session
+
+_OUTPUT_LIMIT = 1 << 20
+
+
+class Discovery:
+    def __init__(self, script: str, default_slots: int, limit: float = 10.0) -> None:
+        self._script = script
+        self._default_slots = default_slots
+        self._limit = limit
+
+    async def look(self) -> Hosts:
+        """The hosts of this moment; JobFailed, with the reason, if the script does not say."""
+        process = await asyncio.create_subprocess_shell(
+            self._script,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self._limit):
+                stdout, stderr = await asyncio.gather(
+                    _read(process.stdout), _read(process.stderr)
+                )
+                code = await process.wait()
+        except TimeoutError:
+            raise self._failed(f"did not end within {self._limit:g} s") from None
+        finally:
+            kill_session(process.pid)
+            await process.wait()
+        return self._judge(code, stdout, stderr)
+
+    def _judge(self, code: int, stdout: bytes, stderr: bytes) -> Hosts:
+        if len(stdout) > _OUTPUT_LIMIT:
+            raise self._failed(f"printed more than {_OUTPUT_LIMIT} bytes")
+        if code:
+            last = stderr.decode(errors="replace").strip().splitlines()
+            raise self._failed(describe_end(code) + (f": {last[-1]}" if last else ""))
+        try:
+            return parse_listing(stdout.decode(), self._default_slots)
+        except UnicodeDecodeError:
+            raise self._failed("printed something that is no text") from None
+        except UsageError as error:
+            raise self._failed(f"printed something else than hosts: {error}") from None
+
+    def _failed(self, what: str) -> JobFailed:
+        return JobFailed(f"the host discovery script {self._script!r} {what}")
+
+
+async def _read(stream: asyncio.StreamReader | None) -> bytes:
+    """All of it, or a little more than the limit; what is beyond is not waited for."""
+    assert stream is not None
+    parts = bytearray()
+    while len(parts) <= _OUTPUT_LIMIT and (part := await stream.read(1 << 16)):
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,204 @@
+"""The launcher's command line: what `midflight run` accepts, checked, as one frozen value.
+
+Everything that can be wrong is found here, before anything is started. The flags are horovodrun's
+where it has them. How many members: -np to start with, and between --min-np and --max-np later.
+"""
+
+import argparse
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from midflight.errors import UsageError
+from midflight.protocol.job import JobSpec
+from midflight.run.addresses import check_listen, is_local
+from midflight.run.arguments import Parser, count_from, seconds
+from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
+from midflight.store.rundir import RunDir
+
+UNBOUNDED = 1000  # members; what --max-np is where nothing else was said of an elastic job
+
+
+@dataclass(frozen=True)
+class Options:
+    spec: JobSpec
+    folder: RunDir
+    hosts: Hosts  # empty when there is a discovery script
+    discovery: str | None
+    slots_per_host: int
+    store: str | None  # None: the run folder's own
+    listen: str | None  # None: on loopback, unless a host is elsewhere
+    warm: int
+    verbose: bool
+    name_was_given: bool
+    environ: Mapping[str, str] = field(repr=False)
+
+
+def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
+    """Read the command line, or raise a UsageError that says what is wrong with it."""
+    given = _parser().parse_args(argv)
+    name = given.name or f"run-{secrets.token_hex(3)}"
+    folder = RunDir.of(name, environ)
+    hosts = _hosts(given)
+    command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
+    spec = _spec(given, name, command, str(folder.ledgers.absolute()), hosts)
+    hosts = hosts or _default_hosts(given, spec)
+    _check_room(spec, hosts)
+    if not hosts or any(is_local(host) for host in hosts):
+        _check_command(command[0], environ)
+    return Options(
+        spec=spec,
+        folder=folder,
+        hosts=hosts,
+        discovery=given.host_discovery_script,
+        slots_per_host=given.slots_per_host or 1,
+        store=given.store,
+        listen=check_listen(given.listen) if given.listen else None,
+        warm=given.warm,
+        verbose=given.verbose,
+        name_was_given=given.name is not None,
+        environ=environ,
+    )
+
+
+def _spec(
+    given: argparse.Namespace, name: str, command: tuple[str, ...], ledger: str, hosts: Hosts
+) -> JobSpec:
+    np = given.np or given.min_np or min(sum(hosts.values()) or 1, given.max_np or UNBOUNDED)
+    elastic = given.min_np is not None or given.host_discovery_script is not None
+    return JobSpec(
+        name=name,
+        command=command,
+        np=np,
+        min_np=given.min_np or np,
+        max_np=given.max_np or (max(np, UNBOUNDED) if elastic else np),
+        elastic_timeout=given.elastic_timeout,
+        start_timeout=given.start_timeout,
+        reset_limit=given.reset_limit,
+        cooldown_min=given.cooldown[0],
+        cooldown_max=given.cooldown[1],
+        grace=given.grace,
+        hang_timeout=given.hang_timeout,
+        timestamps=given.timestamps,
+        output_dir=_output_dir(given.output_dir),
+        ledger=ledger,
+    )
+
+
+def _hosts(given: argparse.Namespace) -> Hosts:
+    slots = given.slots_per_host or 1
+    if given.hosts is not None:
+        return parse_hosts(given.hosts, slots)
+    return read_hostfile(given.hostfile, slots) if given.hostfile is not None else {}
+
+
+def _default_hosts(given: argparse.Namespace, spec: JobSpec) -> Hosts:
+    """This machine, with room for as many members as were spoken of."""
+    if given.host_discovery_script is not None:
+        return {}
+    return {"localhost": given.slots_per_host or max(spec.np, given.max_np or 0)}
+
+
+def _check_room(spec: JobSpec, hosts: Hosts) -> None:
+    room = sum(hosts.values())
+    if hosts and room < spec.min_np:
+        listed = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
+        raise UsageError(
+            f"{spec.min_np} members are needed to start, the hosts have {room} slots ({listed}); "
+            "add hosts or slots, or lower -np or --min-np"
+        )
+
+
+def _check_command(program: str, environ: Mapping[str, str]) -> None:
+    if shutil.which(program, path=environ.get("PATH", os.defpath)) is None:
+        raise UsageError(
+            f"the command {program!r} was not found, or may not be executed; "
+            "give what you would type in a shell, as in `-- python train.py`"
+        )
+
+
+def _output_dir(text: str | None) -> str | None:
+    if text is None:
+        return None
+    path = Path(text).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--output-dir: cannot make {path}: {error.strerror}") from None
+    return str(path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="midflight run",
+        usage="midflight run [options] [--] COMMAND ...",
+        description="Runs a training script as an elastic job: its members may come and go.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
+    add = parser.add_argument
+    add("--name", help="of the run, for `midflight resize` and `status` (default: made up)")
+    add("--store", metavar="URL", help="where the job's state is kept: a path, sqlite:///PATH or "
+        "etcd://HOST:PORT,... (default: in the run's folder)")
+    add("--listen", metavar="HOST:PORT", help="where the coordinator listens (default: loopback, "
+        "or 0.0.0.0 when a host is not this machine; any port)")
+    add("--verbose", action="store_true", help="tell what is being done")
+    _add_sizes(parser)
+    _add_hosts(parser)
+    _add_times(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_sizes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("how many").add_argument
+    count = count_from(1)
+    add("-np", "--num-proc", dest="np", type=count, metavar="N",
+        help="members to start with (default: --min-np, or the slots of -H, or 1)")
+    add("--min-np", "--min-num-proc", dest="min_np", type=count, metavar="N",
+        help="fewer are not trained with (default: -np)")
+    add("--max-np", "--max-num-proc", dest="max_np", type=count, metavar="N",
+        help="more are never used (default: -np, but no limit with --min-np or a discovery "
+        "script)")
+    add("--reset-limit", type=count_from(0), metavar="N",
+        help="failures after which the job gives up (default: none)")
+    add("--warm", type=count_from(0), default=0, metavar="N",
+        help="members that each host keeps ready to start (default 0)")
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where (default: this machine)")
+    source = group.add_mutually_exclusive_group()
+    source.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts to use")
+    source.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines `HOST slots=N`")
+    source.add_argument("--host-discovery-script", metavar="SCRIPT",
+        help="prints the hosts of the moment, HOST or HOST:SLOTS, each second anew")
+    group.add_argument("--slots-per-host", "--slots", type=count_from(1), metavar="N",
+        help="for hosts that come without a number (default 1)")
+
+
+def _add_times(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("how long, in seconds")
+
+    def add(option: str, default: float, text: str) -> None:
+        group.add_argument(option, type=seconds, default=default, metavar="S", help=text)
+
+    add("--elastic-timeout", 600.0, "how long to wait while fewer than --min-np are left (600)")
+    add("--start-timeout", 30.0, "how long to wait for -np slots, then --min-np will do (30)")
+    add("--grace", 30.0, "between a notice (SIGTERM) and the end (30)")
+    add("--hang-timeout", 600.0, "a member that stands still for longer is ended (600)")
+    group.add_argument("--cooldown", "--blacklist-cooldown-range", nargs=2, type=seconds,
+        default=(5.0, 300.0), metavar=("MIN", "MAX"),
+        help="a host that failed is avoided for MIN, then twice as long, up to MAX (5 300)"
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("output").add_argument
+    add("--timestamps", "-prefix-timestamp", "--prefix-output-with-timestamp",
+        action="store_true", help="before each line")
+    add("--output-dir", "--output-filename", metavar="DIR",
+        help="also keep each member's output, in DIR/MEMBER/stdout and stderr")

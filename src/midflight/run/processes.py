@@ -1,0 +1,101 @@
+"""Child processes of the launcher, and agents that a former launcher has left behind.
+
+Each child leads a session of its own, so that Ctrl-C reaches the launcher alone, and what it has
+started can be killed with it. A process found again is no child: that it has ended is seen by
+looking, and how is not known.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import midflight
+
+_LOOK_SECONDS = 0.25
+
+
+class Child(Protocol):
+    @property
+    def pid(self) -> int: ...
+
+    async def wait(self) -> int:
+        """How it ended: its exit code, or minus the number of the signal that ended it."""
+        ...
+
+
+class FoundAgain:
+    """A process that was not started here. A zombie has no command line, so it counts as gone."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._words = _command_line(pid)
+
+    async def wait(self) -> int:
+        while self._words and _command_line(self.pid) == self._words:
+            await asyncio.sleep(_LOOK_SECONDS)
+        return 1
+
+
+async def start_module(module: str, arguments: Sequence[str], *, quiet: bool) -> Child:
+    """`python -m module` in a session of its own; `quiet` drops its stdout."""
+    return await asyncio.create_subprocess_exec(
+        *_python(),
+        "-m",
+        module,
+        *arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL if quiet else None,
+        start_new_session=True,
+    )
+
+
+def send_signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def kill_session(leader: int) -> None:
+    # PermissionError: macOS, when only zombies are left in the group
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def find_agents(noted: dict[str, int], token_file: str) -> dict[str, int]:
+    """Those of the noted agents that are still alive, and still what they were."""
+    return {
+        host: pid
+        for host, pid in noted.items()
+        if {"midflight.agent", "--name", host, token_file} <= set(_command_line(pid))
+    }
+
+
+def describe_end(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _python() -> list[str]:
+    """This interpreter; it must not take a file in the current folder for a module of its own."""
+    package = Path(midflight.__file__).resolve().parent
+    return [sys.executable] if package.parent == Path.cwd() else [sys.executable, "-P"]
+
+
+def _command_line(pid: int) -> list[str]:
+    """The words of a process's command line; none if there is no such process."""
+    if sys.platform == "linux":
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return []
+    done = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout.split()

@@ -1,0 +1,192 @@
+"""Moves bytes from one member to another over a process group, in one direction.
+
+Both sides add the same number of bytes in the same order and then finish; how they are cut into
+messages follows from that alone, so nothing is negotiated. Memory of a kind that the group carries
+(gloo: CPU, NCCL: CUDA) goes straight from where it lies to where it belongs, all of it posted
+before any of it is waited for. Other memory is staged through a few buffers that it passes in turn:
+pinned host memory for CUDA over gloo, a little device memory for CPU over NCCL. A peer that is gone
+shows as the RuntimeError of the group.
+"""
+
+import ctypes
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch._utils import _unflatten_dense_tensors
+
+MESSAGE = 8 << 20  # bytes; from 1 MiB up gloo is as fast as it gets
+STAGES = 4
+
+
+class Group(Protocol):
+    """What is used of a torch.distributed ProcessGroup, or of a bare backend such as gloo's."""
+
+    def send(self, tensors: list[Tensor], dst: int, tag: int, /) -> Any: ...
+    def recv(self, tensors: list[Tensor], src: int, tag: int, /) -> Any: ...
+
+
+class _Staged(NamedTuple):
+    """A message that passes through a stage, and how it gets in there or out."""
+
+    tag: int
+    size: int
+    move: Callable[[Tensor], None]
+
+
+class Channel:
+    """Bytes to or from one peer, in messages tagged `first_tag`, `first_tag + 1`, ..."""
+
+    def __init__(
+        self, group: Group, peer: int, verb: Literal["send", "recv"], first_tag: int
+    ) -> None:
+        self._sends = verb == "send"
+        self._transport = group.send if self._sends else group.recv
+        self._carried = carried(group)
+        self._peer = peer
+        self._tag = first_tag
+        self._posted: list[tuple[Any, Tensor]] = []  # memory has to live until it is through
+        self._staged: list[_Staged] = []
+        self._after: list[Callable[[], None]] = []
+
+    def add(self, memory: Tensor) -> None:
+        """More bytes to move, a flat uint8 tensor; they are through when `finish` returns."""
+        for part in memory.split(MESSAGE) if memory.numel() else ():
+            if part.device.type in self._carried:
+                self._posted.append((self._post(part, self._tag), part))
+                self._tag += 1
+            else:
+                self._stage(part.numel(), self._copy_of(part))
+
+    def add_together(self, tensors: list[Tensor]) -> None:
+        """Tensors of one dtype and kind of device that travel as one message, MESSAGE at most."""
+        size = sum(tensor.nbytes for tensor in tensors)
+        if tensors[0].device.type == _stage_kind(self._carried):
+            self._stage(size, lambda stage: _copy_together(stage, tensors, self._sends))
+            return
+        flat = torch.empty(size, dtype=torch.uint8, device=tensors[0].device)
+        if self._sends:
+            _copy_together(flat, tensors, into_flat=True)
+        else:
+            self._after.append(lambda: _copy_together(flat, tensors, into_flat=False))
+        self.add(flat)
+
+    def push(self) -> None:
+        """Have all that was added so far on its way before anything that is added later."""
+        if not self._staged:
+            return
+        stages = take_stages(self._carried)
+        under_way: deque[tuple[Any, Tensor, _Staged]] = deque()
+        for number, message in enumerate(self._staged):
+            if len(under_way) == STAGES:
+                self._complete(*under_way.popleft())
+            stage = stages[number % STAGES][: message.size]
+            if self._sends:
+                message.move(stage)
+            under_way.append((self._post(stage, message.tag), stage, message))
+        for passing in under_way:
+            self._complete(*passing)
+        self._staged.clear()
+        leave_stages(self._carried, stages)
+
+    def finish(self) -> None:
+        """Wait until all that was added has been sent, or has arrived."""
+        self.push()
+        for work, _ in self._posted:
+            work.wait()
+        for action in self._after:
+            action()
+        self._posted.clear()
+        self._after.clear()
+
+    def take(self, size: int) -> bytes:
+        """Wait for so many bytes."""
+        memory = torch.empty(size, dtype=torch.uint8)
+        self.add(memory)
+        self.finish()
+        return tensor_to_bytes(memory)
+
+    def _post(self, memory: Tensor, tag: int) -> Any:
+        return self._transport([memory], self._peer, tag)
+
+    def _stage(self, size: int, move: Callable[[Tensor], None]) -> None:
+        self._staged.append(_Staged(self._tag, size, move))
+        self._tag += 1
+
+    def _copy_of(self, part: Tensor) -> Callable[[Tensor], None]:
+        if self._sends:
+            return lambda stage: _copy(stage, part)
+        return lambda stage: _copy(part, stage)
+
+    def _complete(self, work: Any, stage: Tensor, message: _Staged) -> None:
+        work.wait()
+        if not self._sends:
+            message.move(stage)
+
+
+def _copy(target: Tensor, source: Tensor) -> None:
+    target.copy_(source)
+
+
+@torch.no_grad()
+def _copy_together(flat: Tensor, tensors: list[Tensor], into_flat: bool) -> None:
+    places = list(_unflatten_dense_tensors(flat.view(tensors[0].dtype), tensors))
+    if into_flat:
+        torch._foreach_copy_(places, tensors)
+    else:
+        torch._foreach_copy_(tensors, places)
+
+
+def carried(group: Group) -> frozenset[str]:
+    """The kinds of devices whose memory the group can send as it is."""
+    kinds = set()
+    for kind in ("cpu", "cuda"):
+        name = _backend_name(group, kind)
+        if name is not None and (name == "nccl") == (kind == "cuda"):
+            kinds.add(kind)
+    return frozenset(kinds)
+
+
+def _backend_name(group: Any, kind: str) -> str | None:
+    """None where a group of several backends has none for such devices."""
+    if not hasattr(group, "_get_backend"):
+        return str(group.name())
+    try:
+        return str(group._get_backend(torch.device(kind)).name())
+    except RuntimeError:
+        return None
+
+
+def _stage_kind(carried: frozenset[str]) -> str:
+    return "cpu" if "cpu" in carried else "cuda"
+
+
+_idle_stages: dict[frozenset[str], list[list[Tensor]]] = {}
+
+
+def take_stages(carried: frozenset[str]) -> list[Tensor]:
+    """Touched, perhaps pinned memory to send from; kept for the next time, as both are slow."""
+    idle = _idle_stages.setdefault(carried, [])
+    if idle:
+        return idle.pop()
+    kind = _stage_kind(carried)
+    pinned = kind == "cpu" and torch.cuda.is_available()
+    stages = torch.zeros(STAGES, MESSAGE, dtype=torch.uint8, device=kind, pin_memory=pinned)
+    return list(stages)
+
+
+def leave_stages(carried: frozenset[str], stages: list[Tensor]) -> None:
+    _idle_stages.setdefault(carried, []).append(stages)
+
+
+def bytes_to_tensor(content: bytes) -> Tensor:
+    if not content:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def tensor_to_bytes(memory: Tensor) -> bytes:
+    """Without numpy, which a training image need not have."""
+    return ctypes.string_at(memory.data_ptr(), memory.numel()) if memory.numel() else b""

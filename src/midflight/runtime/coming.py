@@ -1,0 +1,88 @@
+"""A world on its way: its group is connected in a thread, while training goes on in the old one.
+
+For a planned change the layout of the state travels ahead as well, so that newcomers have their
+memory ready (allocated and touched) before anybody pauses.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from midflight.errors import MidflightError, StateError, WorldChanged
+from midflight.protocol.world import World
+from midflight.runtime import transfer
+from midflight.runtime.group import CONNECT_SECONDS, Group, is_communication_error
+from midflight.runtime.holdings import Holdings
+from midflight.runtime.keystore import KeyLine
+from midflight.runtime.layout import Layout, Prepared
+
+
+class Giver(Protocol):
+    """The session, as seen from the thread that prepares."""
+
+    holdings: Holdings
+
+    def layout(self) -> Layout:
+        """The layout of the state as it is; blocks until the next step boundary."""
+        ...
+
+
+class Coming:
+    def __init__(self, world: World, name: str, backend: str, joiners: tuple[str, ...]) -> None:
+        self.world = world
+        self.group = Group(world, name, backend)
+        self.prepared: Prepared | None = None
+        self._joiners = [world.rank(joiner) for joiner in joiners]
+        self._done = threading.Event()
+        self._error: Exception | None = None
+
+    @property
+    def generation(self) -> int:
+        return self.world.generation
+
+    def start(self, line: KeyLine, giver: Giver, then: Callable[["Coming", str], None]) -> None:
+        """Connect, in a thread; `then` hears the reason if it failed, or ''."""
+        threading.Thread(
+            target=self._run,
+            args=(line, giver, then),
+            name=f"midflight-generation-{self.generation}",
+            daemon=True,
+        ).start()
+
+    def _run(self, line: KeyLine, giver: Giver, then: Callable[["Coming", str], None]) -> None:
+        try:
+            self.group.connect(line)
+            if self._joiners and self.group.size > 1:
+                self._make_room(giver)
+        except (MidflightError, RuntimeError, OSError, ValueError) as error:
+            self._error = error
+        self._done.set()
+        then(self, "" if self._error is None else str(self._error))
+
+    def _make_room(self, giver: Giver) -> None:
+        """The first of those who stay tells the joiners what the state looks like."""
+        group = self.group
+        source = next(rank for rank in range(group.size) if rank not in self._joiners)
+        if group.rank == source:
+            layout = giver.layout()
+            for joiner in self._joiners:
+                transfer.send_layout(group.pg, joiner, layout)
+        elif group.rank in self._joiners:
+            layout = transfer.receive_layout(group.pg, source)
+            self.prepared = giver.holdings.prepare(layout)
+
+    def cancel(self) -> None:
+        self.group.cut()
+
+    def wait(self) -> Group:
+        """The connected group; raises WorldChanged when there will be none."""
+        if not self._done.wait(CONNECT_SECONDS):
+            self.cancel()
+            raise WorldChanged(f"generation {self.generation} was not connected in time")
+        if self._error is not None:
+            if isinstance(self._error, StateError):
+                raise self._error
+            if is_communication_error(self._error, self.group):
+                raise WorldChanged(str(self._error)) from None
+            raise self._error
+        return self.group

@@ -1,0 +1,125 @@
+"""Gradients averaged over the world, at the speed of DistributedDataParallel.
+
+The user's module is not wrapped: DDP objects are built around it, one per world, and driven from
+forward hooks on the module itself. They are cheap to build, so each new world gets new ones. What
+DDP would do in the user's forward call and might fail there (buffers, bucket order) is done or
+caught here, so that a lost member shows up in `job.step` and nowhere else.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from midflight.runtime.group import Group, is_communication_error
+
+BUFFER_BYTES = 250 << 20
+_KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
+_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
+
+
+class GradientSync:
+    def __init__(
+        self,
+        modules: Mapping[str, nn.Module],
+        options: Mapping[str, Any],
+        on_break: Callable[[BaseException], None],
+    ) -> None:
+        self._modules = [m for m in modules.values() if _trainable(m)]
+        self._buffers = [b for m in modules.values() for b in m.buffers()]
+        self._options = {_BUFFERS: False, "init_sync": False, **options}
+        self._on_break = on_break
+        self._group: Group | None = None
+        self._wrapped: dict[int, DistributedDataParallel] = {}
+        self._armed: set[int] = set()  # modules whose forward was seen in this step
+        self._sync = True
+        self._hooks = [
+            hook
+            for module in self._modules
+            for hook in (
+                module.register_forward_pre_hook(self._before, with_kwargs=True),
+                module.register_forward_hook(self._after),
+            )
+        ]
+
+    def attach(self, group: Group) -> None:
+        """From now on gradients are averaged over this group."""
+        self.detach()
+        self._group = group
+        if group.size > 1:
+            self._wrapped = {
+                id(module): DistributedDataParallel(module, process_group=group.pg, **self._options)
+                for module in self._modules
+            }
+
+    def detach(self) -> None:
+        """Drop the DDP objects; their hooks on the parameters go with them."""
+        self._wrapped = {}
+        self._armed.clear()
+        self._group = None
+
+    def close(self) -> None:
+        self.detach()
+        for hook in self._hooks:
+            hook.remove()
+
+    def expect(self, *, last: bool) -> None:
+        """What the coming forward and backward passes are for: only a step's last one syncs."""
+        self._sync = last
+        self._armed.clear()
+        for wrapped in self._wrapped.values():
+            wrapped.require_backward_grad_sync = last
+
+    def finish(self) -> None:
+        """After backward: average what DDP did not see, and take over rank 0's buffers."""
+        if not self._wrapped or self._group is None:
+            return
+        for module in self._modules:
+            if id(module) not in self._armed:
+                self._average(module)
+        if self._buffers:
+            pg = self._group.pg
+            dist._broadcast_coalesced(pg, self._buffers, BUFFER_BYTES, 0)
+
+    def _average(self, module: nn.Module) -> None:
+        """For modules whose own forward was not called (only parts of them were)."""
+        assert self._group is not None
+        params = [p for p in module.parameters() if p.requires_grad]
+        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in params]
+        flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
+        flat.div_(self._group.size)
+        self._group.pg.allreduce([flat], dist.AllreduceOptions()).wait()
+        offset = 0
+        for param, gradient in zip(params, gradients, strict=True):
+            part = flat[offset : offset + gradient.numel()].view_as(gradient)
+            param.grad = part.to(gradient.dtype)
+            offset += gradient.numel()
+
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        wrapped = self._wrapped.get(id(module))
+        if wrapped is None:
+            return None
+        try:
+            return wrapped._pre_forward(*args, **kwargs)
+        except RuntimeError as error:
+            if not is_communication_error(error, self._group):
+                raise
+            self._wrapped = {}
+            self._on_break(error)
+            return None
+
+    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+        wrapped = self._wrapped.get(id(module))
+        if wrapped is None:
+            return None
+        if self._sync and torch.is_grad_enabled():
+            self._armed.add(id(module))
+        return wrapped._post_forward(output)
+
+
+def _trainable(module: nn.Module) -> bool:
+    return any(isinstance(p, Tensor) and p.requires_grad for p in module.parameters())

@@ -1,0 +1,160 @@
+"""The process group of one generation: built without global state, cut at will, retired quietly.
+
+It is a plain `torch.distributed.ProcessGroup`, so DistributedDataParallel takes it; its keys live
+in the coordinator. With NCCL, a gloo group beside it carries the small things. A group is cut when
+its generation is over: gloo's sockets are shut down, NCCL's communicator is aborted, and whoever
+is blocked in it gets an error within milliseconds.
+"""
+
+import contextlib
+import threading
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from midflight.errors import WorldChanged
+from midflight.protocol.world import World
+from midflight.runtime.keystore import KeyLine, KeyStore
+from midflight.runtime.sockets import SocketSet, open_sockets
+
+COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
+CONNECT_SECONDS = 120.0
+_building = threading.Lock()  # so that sockets of two groups are not mixed up
+
+
+class Group:
+    """One generation's connections. `pg` is None in a world of one: there is nobody to talk to."""
+
+    def __init__(self, world: World, name: str, backend: str) -> None:
+        self.world = world
+        self.rank = world.rank(name)
+        self.size = world.size
+        self.generation = world.generation
+        self.backend = backend
+        self.pg: Any = None
+        self.control: Any = None  # gloo, for CPU tensors
+        self.is_cut = False
+        self._nccl: Any = None
+        self._lock = threading.Lock()
+        self._sockets: SocketSet | None = None
+
+    def connect(self, line: KeyLine) -> None:
+        """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
+        if self.size == 1:
+            return
+        store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS)
+        try:
+            with _building:
+                self._connect_gloo(store)
+            if self.backend == "nccl":
+                self._connect_nccl(store)
+            self._wrap(store)
+        except (RuntimeError, WorldChanged) as error:
+            self.cut()
+            raise WorldChanged(f"generation {self.generation} was not connected: {error}") from None
+        if self.is_cut:
+            raise WorldChanged(f"generation {self.generation} ended before it was connected")
+
+    def _connect_gloo(self, store: KeyStore) -> None:
+        sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
+        with self._lock:
+            self._sockets = sockets
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = timedelta(seconds=CONNECT_SECONDS)
+        options._threads = 2
+        own = self.world.members[self.rank].address
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=own)]
+        self.control = dist.ProcessGroupGloo(store, self.rank, self.size, options)
+        self.control._set_default_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
+        with self._lock:
+            sockets.collect()
+            if self.is_cut:
+                sockets.cut()
+
+    def _connect_nccl(self, store: KeyStore) -> None:
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
+        prefixed = dist.PrefixStore("nccl", store)
+        self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
+
+    def _wrap(self, store: KeyStore) -> None:
+        kinds = dist.ProcessGroup.BackendType
+        prefixed = dist.PrefixStore("group", store)
+        pg = dist.ProcessGroup(prefixed, self.rank, self.size)
+        pg._set_default_backend(kinds.NCCL if self._nccl else kinds.GLOO)
+        pg._register_backend(torch.device("cpu"), kinds.GLOO, self.control)
+        if self._nccl is not None:
+            pg._register_backend(torch.device("cuda"), kinds.NCCL, self._nccl)
+        elif torch.cuda.is_available():
+            pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
+        pg._set_group_name(f"midflight-{self.generation}")
+        self.pg = pg
+
+    def cut(self) -> None:
+        """Make whatever is blocked in this group fail. Callable from any thread, any time."""
+        with self._lock:
+            self.is_cut = True
+            if self._sockets is not None:
+                self._sockets.collect()  # it may be cut while it is being built
+                self._sockets.cut()
+        if self._nccl is not None:
+            threading.Thread(target=self._abort_nccl, name="midflight-abort").start()
+
+    def _abort_nccl(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._nccl.abort()
+
+    def retire(self) -> None:
+        """Let go of the connections, in a thread: closing a gloo group takes 10 ms a member.
+
+        The interpreter waits for the thread at its end; a half-destroyed group would abort it.
+        """
+        threading.Thread(target=self.close, name=f"midflight-retire-{self.generation}").start()
+
+    def close(self) -> None:
+        with self._lock:
+            sockets, self._sockets = self._sockets, None
+        self.pg = self.control = self._nccl = None
+        if sockets is not None:
+            sockets.close()
+
+    # --- small collectives ------------------------------------------------------------------
+
+    def gather(self, numbers: list[int]) -> list[list[int]]:
+        """Everybody's numbers, by rank."""
+        if self.size == 1:
+            return [numbers]
+        mine = torch.tensor(numbers, dtype=torch.int64)
+        theirs = [torch.empty_like(mine) for _ in range(self.size)]
+        self.control.allgather([theirs], [mine]).wait()
+        return [item.tolist() for item in theirs]
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        """The root's bytes, everywhere."""
+        if self.size == 1:
+            return data
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        length = torch.tensor([len(data)], dtype=torch.int64)
+        self.control.broadcast([length], options).wait()
+        buffer = torch.empty(int(length.item()), dtype=torch.uint8)
+        if self.rank == root:
+            buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        self.control.broadcast([buffer], options).wait()
+        return bytes(buffer.tolist())
+
+
+def is_communication_error(error: BaseException, group: Group | None) -> bool:
+    """Whether an exception comes from a broken group rather than from the script."""
+    if isinstance(error, WorldChanged):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    if isinstance(error, dist.DistError):
+        return True
+    if group is not None and group.is_cut:
+        return True
+    text = str(error)
+    return any(word in text for word in ("gloo", "NCCL", "nccl", "closed by peer"))

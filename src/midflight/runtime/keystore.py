@@ -1,0 +1,75 @@
+"""A torch Store whose keys live in the coordinator, one scope per generation.
+
+No member hosts a store that dies with it, and a wait for a peer that will never come ends as soon
+as the generation is given up. Gloo asks for one key per rank, one after the other; all of them are
+fetched with the first question.
+"""
+
+import base64
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import torch.distributed as dist
+
+_PER_RANK = re.compile(r"(.*/)(\d+)")
+
+
+class KeyLine(Protocol):
+    """The part of the link that carries keys. Raises WorldChanged when the scope is given up."""
+
+    def set_key(self, generation: int, key: str, value: str) -> None: ...
+    def add_key(self, generation: int, key: str, amount: int) -> int: ...
+    def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]: ...
+
+
+class KeyStore(dist.Store):
+    def __init__(self, line: KeyLine, generation: int, size: int, seconds: float) -> None:
+        super().__init__()
+        self._line = line
+        self._generation = generation
+        self._size = size
+        self._seconds = seconds
+        self._known: dict[str, bytes] = {}
+
+    def set(self, key: str, value: str | bytes) -> None:  # type: ignore[override]
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        self._line.set_key(self._generation, key, base64.b64encode(data).decode())
+
+    def get(self, key: str) -> bytes:
+        self.wait([key])
+        return self._known[key]
+
+    def add(self, key: str, amount: int) -> int:
+        return self._line.add_key(self._generation, key, amount)
+
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]
+        missing = [key for key in keys if key not in self._known]
+        if not missing:
+            return
+        wanted = self._siblings(missing)
+        seconds = min(self._seconds, timeout.total_seconds()) if timeout else self._seconds
+        values = self._line.want_keys(self._generation, wanted, seconds)
+        for key, value in zip(wanted, values, strict=True):
+            self._known[key] = base64.b64decode(value)
+
+    def check(self, keys: Sequence[str]) -> bool:  # type: ignore[override]
+        return all(key in self._known for key in keys)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self._seconds)
+
+    def _siblings(self, keys: Sequence[str]) -> list[str]:
+        """Keys of the form PREFIX/RANK are wanted for all ranks sooner or later."""
+        wanted: dict[str, None] = {}
+        for key in keys:
+            match = _PER_RANK.fullmatch(key)
+            if match and int(match[2]) < self._size:
+                wanted.update(dict.fromkeys(f"{match[1]}{rank}" for rank in range(self._size)))
+            wanted[key] = None
+        return list(wanted)

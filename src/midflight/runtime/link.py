@@ -1,0 +1,228 @@
+"""The thread that keeps a member in touch with the coordinator.
+
+It dials, says who this is and how far it has come, sends heartbeats, and passes what it hears to
+the session. When the coordinator is away, training goes on and the thread keeps dialling; after
+the elastic timeout without an answer it tells the session to give up. Nothing here touches torch.
+"""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from midflight.errors import (
+    ConnectionLost,
+    HandshakeRefused,
+    MidflightError,
+    ProtocolError,
+    Unreachable,
+    WorldChanged,
+)
+from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import (
+    Beat,
+    BeatHeard,
+    KeyAdd,
+    KeySet,
+    KeysWanted,
+    KeyValues,
+    MemberJoined,
+)
+from midflight.protocol.wire import SyncWire, dial_blocking
+
+BEAT_SECONDS = 0.2
+DEAF_SECONDS = 5.0  # without a word from the coordinator, the connection counts as lost
+REDIAL_SECONDS = (0.05, 1.0)  # first and longest pause
+
+
+class Listener(Protocol):
+    """The session, as the link sees it. All of it is called in the link's thread."""
+
+    def greeting(self) -> MemberJoined: ...
+    def beat(self) -> Beat: ...
+    def pending(self) -> Sequence[object]:
+        """What has to be said again after a reconnect."""
+        ...
+
+    def hear(self, message: object) -> None: ...
+    def give_up(self, reason: str) -> None: ...
+
+
+class Link:
+    def __init__(self, env: WorkerEnv, secret: bytes, listener: Listener) -> None:
+        self._env = env
+        self._secret = secret
+        self._listener = listener
+        self._wire: SyncWire | None = None
+        self._sending = threading.Lock()
+        self._tickets: dict[int, _Ticket] = {}
+        self._next_ticket = 0
+        self._cancelled = 0  # keys of generations up to this one are given up
+        self._closing = threading.Event()
+        self._connected = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="midflight-link", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        wire = self._wire
+        if wire is not None:
+            with contextlib.suppress(OSError):
+                wire.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout=2.0)
+
+    def send(self, message: object) -> bool:
+        """False if it could not be sent; what matters is said again after a reconnect."""
+        with self._sending:
+            wire = self._wire
+            if wire is None:
+                return False
+            try:
+                wire.send(message)
+            except (ConnectionLost, TimeoutError):
+                return False
+            return True
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                wire = self._dial()
+            except MidflightError as error:
+                if not self._closing.is_set():
+                    self._listener.give_up(str(error))
+                return
+            try:
+                self._talk(wire)
+            except (ConnectionLost, TimeoutError):
+                pass
+            except ProtocolError as error:
+                self._listener.give_up(str(error))
+                return
+            finally:
+                self._drop(wire)
+
+    def _dial(self) -> SyncWire:
+        pause, longest = REDIAL_SECONDS
+        deadline = time.monotonic() + self._env.elastic_timeout
+        while True:
+            try:
+                wire = dial_blocking(
+                    self._env.coordinator, "member", self._env.member, self._secret, DEAF_SECONDS
+                )
+                wire.send(self._listener.greeting())
+                return wire
+            except HandshakeRefused:
+                raise
+            except MidflightError as error:
+                if time.monotonic() > deadline or self._closing.wait(pause):
+                    raise Unreachable(
+                        f"the coordinator did not answer for {self._env.elastic_timeout:g} s "
+                        f"({error})"
+                    ) from None
+                pause = min(2 * pause, longest)
+
+    def _talk(self, wire: SyncWire) -> None:
+        with self._sending:
+            self._wire = wire
+        for ticket in tuple(self._tickets.values()):
+            self.send(ticket.question)
+        for message in self._listener.pending():
+            self.send(message)
+        heard = next_beat = time.monotonic()
+        while not self._closing.is_set():
+            now = time.monotonic()
+            if now >= next_beat:
+                self.send(self._listener.beat())
+                next_beat = now + BEAT_SECONDS
+            readable, _, _ = select.select([wire.sock], [], [], next_beat - now)
+            if readable:
+                self._hear(wire.receive())
+                heard = time.monotonic()
+            elif time.monotonic() - heard > DEAF_SECONDS:
+                raise ConnectionLost("the coordinator has gone silent")
+
+    def _hear(self, message: object) -> None:
+        if isinstance(message, BeatHeard):
+            return
+        if isinstance(message, KeyValues):
+            ticket = self._tickets.pop(message.ticket, None)
+            if ticket is not None:
+                ticket.answer(message.values)
+            return
+        self._listener.hear(message)
+
+    def _drop(self, wire: SyncWire) -> None:
+        with self._sending:
+            self._wire = None
+        wire.close()
+
+    # --- keys -------------------------------------------------------------------------------
+
+    def set_key(self, generation: int, key: str, value: str) -> None:
+        self._ask_until_sent(KeySet(generation, key, value), generation)
+
+    def _ask_until_sent(self, message: object, generation: int) -> None:
+        deadline = time.monotonic() + DEAF_SECONDS
+        while not self.send(message):
+            if generation <= self._cancelled or time.monotonic() > deadline:
+                raise WorldChanged(f"generation {generation} was given up")
+            self._closing.wait(0.02)
+
+    def add_key(self, generation: int, key: str, amount: int) -> int:
+        number = self._number()
+        values = self._ask(KeyAdd(generation, key, amount, number), number, generation, 60.0)
+        return int(values[0])
+
+    def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
+        number = self._number()
+        return self._ask(KeysWanted(generation, tuple(keys), number), number, generation, timeout)
+
+    def _number(self) -> int:
+        with self._sending:
+            self._next_ticket += 1
+            return self._next_ticket
+
+    def _ask(self, question: object, number: int, generation: int, timeout: float) -> Sequence[str]:
+        ticket = _Ticket(question, generation)
+        self._tickets[number] = ticket
+        try:
+            if generation <= self._cancelled:
+                raise WorldChanged(f"generation {generation} was given up")
+            self.send(question)
+            return ticket.wait(timeout)
+        finally:
+            self._tickets.pop(number, None)
+
+    def cancel_keys(self, generation: int) -> None:
+        """Nobody will wait for keys of this generation, or an older one, any more."""
+        self._cancelled = max(self._cancelled, generation)
+        for ticket in tuple(self._tickets.values()):
+            if ticket.generation <= self._cancelled:
+                ticket.cancel()
+
+
+class _Ticket:
+    def __init__(self, question: object, generation: int) -> None:
+        self.question = question
+        self.generation = generation
+        self._done = threading.Event()
+        self._values: Sequence[str] | None = None
+
+    def answer(self, values: Sequence[str]) -> None:
+        self._values = values
+        self._done.set()
+
+    def cancel(self) -> None:
+        self._done.set()
+
+    def wait(self, timeout: float) -> Sequence[str]:
+        if not self._done.wait(timeout) or self._values is None:
+            raise WorldChanged(f"generation {self.generation} was given up")
+        return self._values

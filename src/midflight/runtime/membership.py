@@ -1,0 +1,288 @@
+"""This member's place in the job: what the coordinator has ordered, and what is due now.
+
+The link's thread writes orders down (and cuts groups that are over, so that a blocked training
+thread wakes); the training thread asks at each step boundary what is due. Between changes that
+question is one attribute: `due`.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from midflight.errors import GivenUp
+from midflight.protocol import messages as say
+from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.world import World
+from midflight.runtime.coming import Coming
+from midflight.runtime.group import Group
+from midflight.runtime.holdings import Holdings
+from midflight.runtime.layout import Layout
+from midflight.runtime.link import Link
+
+
+class Trainer(Protocol):
+    """The training session, as seen from here."""
+
+    holdings: Holdings
+    holds_state: bool
+    waiting: bool
+
+    @property
+    def step_number(self) -> int: ...
+    @property
+    def horizon(self) -> int: ...
+    def layout(self) -> Layout: ...
+    def foresee(self, step: int, world: World) -> None: ...
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Go over to this world now."""
+
+    coming: Coming
+    planned: bool
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The world goes on without this member; wait until it may go."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Dismissed:
+    reason: str
+    failed: bool
+
+
+Order = Enter | Leave | Dismissed
+
+
+class Membership:
+    def __init__(self, env: WorkerEnv, secret: bytes, backend: str, trainer: Trainer) -> None:
+        self.due = True  # nothing may be trained before the first world
+        self.group: Group | None = None
+        self._env = env
+        self._backend = backend
+        self._trainer = trainer
+        self._news = threading.Condition()
+        self._coming: dict[int, Coming] = {}
+        self._form: int | None = None  # the generation to be entered at once
+        self._switch: say.Switch | None = None
+        self._dismissed: Dismissed | None = None
+        self._given_up: str | None = None
+        self._over = 0  # generations up to this one are over
+        self._begun = -1  # the step that the training thread is in
+        self._leaving = False
+        self._finished = False
+        self._notice: float | None = None
+        self.link = Link(env, secret, self)
+
+    # --- called by the link's thread --------------------------------------------------------
+
+    def greeting(self) -> say.MemberJoined:
+        generation = self.group.generation if self.group and self._trainer.holds_state else 0
+        return say.MemberJoined(
+            os.getpid(), generation, self._trainer.step_number, self._trainer.holdings.fingerprint
+        )
+
+    def beat(self) -> say.Beat:
+        trainer = self._trainer
+        return say.Beat(trainer.step_number, trainer.horizon, trainer.waiting)
+
+    def pending(self) -> Sequence[object]:
+        again: list[object] = []
+        if self._finished:
+            again.append(say.MemberFinished(self._trainer.step_number))
+        if self._notice is not None:
+            again.append(say.MemberLeaving(self._notice))
+        return again
+
+    def hear(self, message: object) -> None:
+        with self._news:
+            match message:
+                case say.Form(world):
+                    self._on_form(world)
+                case say.Prepare(world, joiners):
+                    self._on_prepare(world, joiners)
+                case say.Switch():
+                    self._on_switch(message)
+                case say.Abandon(generation):
+                    self._drop_coming(generation, generation)
+                case say.Over(generation):
+                    self._on_over(generation)
+                case say.Dismiss(reason, failed):
+                    self._on_dismiss(reason, failed)
+                case _:
+                    return
+            self.due = True
+            self._news.notify_all()
+
+    def give_up(self, reason: str) -> None:
+        """The coordinator cannot be reached any more: nobody may step on alone."""
+        with self._news:
+            self._given_up = reason
+            self._end_everything()
+
+    def _end_everything(self) -> None:
+        self.due = True
+        if self.group is not None:
+            self.group.cut()
+        self._drop_coming(0, 1 << 62)
+        self._news.notify_all()
+
+    def _on_form(self, world: World) -> None:
+        current = self.group
+        if current is not None and current.generation >= world.generation:
+            if current.generation == world.generation and not current.is_cut:
+                self.say_settled(world.generation)
+            return
+        if world.generation <= self._over or world.generation in self._coming:
+            return
+        self._on_over(world.generation - 1)
+        self._build(world, (), planned=False)
+        self._form = world.generation
+
+    def _on_prepare(self, world: World, joiners: tuple[str, ...]) -> None:
+        if world.generation > self._over and world.generation not in self._coming:
+            self._build(world, joiners, planned=True)
+            self.link.send(self.beat())
+
+    def _build(self, world: World, joiners: tuple[str, ...], *, planned: bool) -> None:
+        coming = Coming(world, self._env.member, self._backend, joiners)
+        self._coming[world.generation] = coming
+        coming.start(self.link, self._trainer, self._on_ready if planned else _no_answer)
+
+    def _on_ready(self, coming: Coming, problem: str) -> None:
+        """The thread that prepares a planned change has come to its end."""
+        if coming.generation <= self._over or coming.generation not in self._coming:
+            return
+        if problem:
+            self.link.send(say.MemberNotReady(coming.generation, problem))
+        else:
+            trainer = self._trainer
+            self.link.send(say.MemberReady(coming.generation, trainer.step_number, trainer.horizon))
+
+    def _on_switch(self, message: say.Switch) -> None:
+        generation = message.world.generation
+        if self.group is not None and self.group.generation == generation:
+            self.say_settled(generation)
+            return
+        if generation <= self._over or (self._switch and self._switch.world == message.world):
+            return
+        self._switch = message
+        if self._env.member in message.world:
+            self._trainer.foresee(message.step, message.world)
+        if self.group is not None and self._begun >= message.step:
+            self.group.cut()  # heard too late: the step that was begun will not be joined
+
+    def _on_over(self, generation: int) -> None:
+        self._over = max(self._over, generation)
+        if self.group is not None and self.group.generation <= generation:
+            self.group.cut()
+        self._drop_coming(0, generation)
+        self.link.cancel_keys(generation)
+        self._leaving = False
+
+    def _drop_coming(self, first: int, last: int) -> None:
+        for number in [n for n in self._coming if first <= n <= last]:
+            self._coming.pop(number).cancel()
+        if self._switch is not None and first <= self._switch.world.generation <= last:
+            self._switch = None
+        if self._form is not None and first <= self._form <= last:
+            self._form = None
+
+    def _on_dismiss(self, reason: str, failed: bool) -> None:
+        self._dismissed = Dismissed(reason, failed)
+        if failed:
+            self._end_everything()
+
+    def say_settled(self, generation: int) -> None:
+        self.link.send(say.MemberSettled(generation, self._trainer.step_number))
+
+    # --- called by the training thread ------------------------------------------------------
+
+    def next_order(self, step: int, *, idle: bool = False) -> Order | None:
+        """What has to be done before `step`; None: train it.
+
+        Blocks while there is no valid world. `idle`: there is no next step; wait for an order.
+        """
+        deadline = time.monotonic() + 2 * self._env.elastic_timeout
+        with self._news:
+            while True:
+                if (order := self._due_now(step)) is not None:
+                    return order
+                if self._in_valid_world() and not idle:
+                    self.due = self._switch is not None
+                    self._begun = step
+                    return None
+                if not self._news.wait(max(0.0, deadline - time.monotonic())) and not idle:
+                    raise GivenUp("no world has named this member for twice the elastic timeout")
+
+    def _due_now(self, step: int) -> Order | None:
+        if self._given_up is not None:
+            raise GivenUp(self._given_up)
+        if self._dismissed is not None:
+            return self._dismissed
+        if self._form is not None:
+            generation, self._form = self._form, None
+            return Enter(self._coming.pop(generation), planned=False)
+        switch = self._switch
+        if switch is None or (self._trainer.holds_state and step < switch.step):
+            return None
+        self._switch = None
+        if self._env.member not in switch.world:
+            self._leaving = True
+            return Leave(switch.world.generation)
+        coming = self._coming.pop(switch.world.generation, None)
+        return Enter(coming, planned=True) if coming else None
+
+    def _in_valid_world(self) -> bool:
+        group = self.group
+        return (
+            group is not None
+            and not self._leaving
+            and not group.is_cut
+            and group.generation > self._over
+        )
+
+    def begin_step(self, step: int) -> bool:
+        """The training thread begins this step; False if something has just become due."""
+        with self._news:
+            if self.due:
+                return False
+            self._begun = step
+            return True
+
+    def entered(self, group: Group) -> None:
+        """The training thread is in this world now."""
+        with self._news:
+            self.group = group
+            if group.generation <= self._over:
+                group.cut()
+        self.say_settled(group.generation)
+
+    def broke(self, group: Group, step: int, reason: str) -> None:
+        """A collective failed. Unless that was to be expected, the coordinator wants to know."""
+        group.cut()
+        with self._news:
+            self.due = True
+            expected = group.generation <= self._over or self._switch is not None
+        if not expected:
+            self.link.send(say.MemberBroke(group.generation, step, reason[:500]))
+
+    def finish(self) -> None:
+        self._finished = True
+        self.link.send(say.MemberFinished(self._trainer.step_number))
+
+    def leave_on_notice(self, seconds: float) -> None:
+        self._notice = seconds
+        self.link.send(say.MemberLeaving(seconds))
+
+
+def _no_answer(coming: Coming, problem: str) -> None:
+    """Nobody asks whether a world formed at once is ready: entering it tells."""

@@ -1,0 +1,138 @@
+"""The store in an etcd v3 cluster, for jobs that outlive a machine.
+
+A version is etcd's mod_revision. Entries lie under /PREFIX/ as they are, so that `etcdctl get
+--prefix /PREFIX/` shows them; behind them, under a byte no key has, lie the receipts of
+`etcd_writes.py`. etcd counts leases in whole seconds and grants no less than its election timeout
+allows, two seconds by default.
+"""
+
+import math
+import time
+from base64 import b64decode
+from typing import Self
+
+from midflight.errors import Conflict, LeaseEnded, StoreUnavailable
+from midflight.store.checks import (
+    check_ttl,
+    check_value,
+    encode_key,
+    encode_prefix,
+    end_of_prefix,
+)
+from midflight.store.etcd_address import EtcdAddress
+from midflight.store.etcd_gateway import NOT_FOUND, Gateway, Json, Refused
+from midflight.store.etcd_writes import Writes, text
+from midflight.store.interface import Entry, Lease, Snapshot
+
+
+class EtcdStore:
+    """See `interface.Store`."""
+
+    def __init__(self, address: EtcdAddress, *, patience: float = 10.0) -> None:
+        self._gateway = Gateway(address, patience)
+        self._root = f"/{address.prefix}/".encode()
+        self._writes = Writes(self._gateway, end_of_prefix(self._root))
+
+    def get(self, key: str) -> Entry | None:
+        answer = self._gateway.call("/v3/kv/range", {"key": text(self._root + encode_key(key))})
+        return self._entry(answer["kvs"][0]) if "kvs" in answer else None
+
+    def put(
+        self, key: str, value: bytes, *, expect: int | None, lease: Lease | None = None
+    ) -> Entry:
+        check_value(key, value)
+        raw = self._root + encode_key(key)
+        put = {"key": text(raw), "value": text(value), "lease": str(lease.id if lease else 0)}
+        return Entry(key, value, self._commit(key, {"request_put": put}, expect, lease))
+
+    def delete(self, key: str, *, expect: int | None) -> None:
+        delete = {"key": text(self._root + encode_key(key))}
+        self._commit(key, {"request_delete_range": delete}, expect, None)
+
+    def watch(
+        self, prefix: str, *, after: Snapshot | None = None, timeout: float = 0.0
+    ) -> Snapshot:
+        deadline = time.monotonic() + timeout
+        while True:
+            current = self._snapshot(prefix)
+            if current != after or time.monotonic() >= deadline:
+                return current
+            create = self._range(prefix) | {"start_revision": str(current.revision + 1)}
+            self._gateway.await_event(create, deadline)
+
+    def lease(self, ttl: float) -> "EtcdLease":
+        check_ttl(ttl)
+        # Safe to repeat: a lease granted to nobody runs out.
+        granted = self._gateway.call("/v3/lease/grant", {"TTL": str(math.ceil(ttl))})
+        return EtcdLease(self._gateway, int(granted["ID"]), float(granted["TTL"]))
+
+    def close(self) -> None:
+        self._gateway.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _commit(self, key: str, operation: Json, expect: int | None, lease: Lease | None) -> int:
+        try:
+            outcome = self._writes.commit(self._root + encode_key(key), operation, expect)
+        except Refused as error:
+            if error.code != NOT_FOUND:
+                raise
+            if lease is not None and _is_over(self._gateway, lease.id):
+                raise _ended(self._gateway, lease.id) from error
+            raise StoreUnavailable(
+                f"{self._gateway.address}: lost what it knew of this client; try again"
+            ) from error
+        if not outcome.held:
+            assert expect is not None
+            raise Conflict(
+                key, expect, None if outcome.current is None else self._entry(outcome.current)
+            )
+        return outcome.version
+
+    def _snapshot(self, prefix: str) -> Snapshot:
+        answer = self._gateway.call("/v3/kv/range", self._range(prefix))
+        entries = (self._entry(found) for found in answer.get("kvs", []))
+        revision = int(answer["header"]["revision"])
+        return Snapshot(prefix, {entry.key: entry for entry in entries}, revision)
+
+    def _range(self, prefix: str) -> Json:
+        raw = self._root + encode_prefix(prefix)
+        return {"key": text(raw), "range_end": text(end_of_prefix(raw))}
+
+    def _entry(self, found: Json) -> Entry:
+        key = b64decode(found["key"])[len(self._root) :].decode()
+        return Entry(key, b64decode(found.get("value", "")), int(found["mod_revision"]))
+
+
+class EtcdLease:
+    """See `interface.Lease`."""
+
+    def __init__(self, gateway: Gateway, lease_id: int, ttl: float) -> None:
+        self._gateway = gateway
+        self.id = lease_id
+        self.ttl = ttl
+
+    def renew(self) -> None:
+        answer = self._gateway.call("/v3/lease/keepalive", {"ID": str(self.id)})["result"]
+        if int(answer.get("TTL", 0)) <= 0:
+            raise _ended(self._gateway, self.id)
+
+    def release(self) -> None:
+        try:
+            self._gateway.call("/v3/lease/revoke", {"ID": str(self.id)})
+        except Refused as error:
+            if error.code != NOT_FOUND:
+                raise
+
+
+def _is_over(gateway: Gateway, lease_id: int) -> bool:
+    answer = gateway.call("/v3/lease/timetolive", {"ID": str(lease_id)})
+    return int(answer.get("TTL", 0)) <= 0
+
+
+def _ended(gateway: Gateway, lease_id: int) -> LeaseEnded:
+    return LeaseEnded(f"{gateway.address}: lease {lease_id} is over; take a new one")

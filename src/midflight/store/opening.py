@@ -1,0 +1,30 @@
+"""From what a user wrote after --store to an open store."""
+
+import re
+from urllib.parse import unquote
+
+from midflight.errors import UsageError
+from midflight.store.embedded import EmbeddedStore
+from midflight.store.interface import Store
+
+_WANTED = "a path, sqlite:///PATH, or etcd://HOST:PORT[,HOST:PORT...][/PREFIX]"
+
+
+def open_store(url: str, *, patience: float = 10.0) -> Store:
+    """Opens the store at `url`; every call on it rides out trouble for `patience` seconds."""
+    scheme, colon, rest = url.partition("://")
+    if not colon and url.strip() and not re.match(r"(sqlite|etcds?):", url):
+        return EmbeddedStore(url, patience=patience)
+    match scheme:
+        case "sqlite" if rest.startswith("/") and rest.strip("/"):
+            return EmbeddedStore(unquote(rest), patience=patience)
+        case "etcd" | "etcds" if rest:
+            from midflight.store.etcd import EtcdStore  # its http and ssl are slow to load
+            from midflight.store.etcd_address import parse_etcd_url
+
+            return EtcdStore(parse_etcd_url(url), patience=patience)
+    raise UsageError(f"store URL: wanted {_WANTED}, got {_without_secret(url)!r}")
+
+
+def _without_secret(url: str) -> str:
+    return re.sub(r"(?<=//)[^/]*@", "***@", url)

@@ -1,0 +1,111 @@
+"""The folder of one run: `$MIDFLIGHT_HOME/runs/NAME`, 0700, every file written atomically.
+
+It holds what processes of one run on one machine have to find: the spec, the token, the
+coordinator's address, the embedded store, the ledgers.
+"""
+
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from midflight.errors import UsageError
+from midflight.protocol import codec
+from midflight.protocol.job import JobSpec
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+
+
+def home(env: Mapping[str, str]) -> Path:
+    return Path(env.get("MIDFLIGHT_HOME") or Path(env.get("HOME", "/")) / ".midflight")
+
+
+def check_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"a run's name has lower case letters, digits, '-' and '.', at most 63 of them, "
+            f"and begins and ends with a letter or digit; got {name!r}"
+        )
+    return name
+
+
+class RunDir:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, name: str, env: Mapping[str, str]) -> "RunDir":
+        return cls(home(env) / "runs" / check_name(name))
+
+    def create(self) -> None:
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            self.ledgers.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
+
+    @property
+    def token_file(self) -> Path:
+        return self.path / "token"
+
+    @property
+    def store_url(self) -> str:
+        return f"sqlite:///{(self.path / 'store.db').absolute()}"
+
+    @property
+    def ledgers(self) -> Path:
+        return self.path / "ledgers"
+
+    def read_spec(self) -> JobSpec:
+        return codec.decode(JobSpec, codec.loads(self._read("spec.json")))
+
+    def write_spec(self, spec: JobSpec) -> None:
+        self._write("spec.json", codec.dumps(spec))
+
+    def read_token(self) -> bytes:
+        return read_token(self.token_file)
+
+    def make_token(self) -> None:
+        if not self.token_file.exists():
+            self._write("token", secrets.token_hex(32).encode() + b"\n")
+
+    def read_address(self) -> str | None:
+        """HOST:PORT of the coordinator, None while it has never been up."""
+        try:
+            return (self.path / "address").read_text().strip()
+        except OSError:
+            return None
+
+    def write_address(self, address: str) -> None:
+        self._write("address", address.encode() + b"\n")
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read {self.path / name}: {error.strerror}") from None
+
+    def _write(self, name: str, data: bytes) -> None:
+        """Readers see the old file or the new one, never a part."""
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.path / name)
+        except OSError as error:
+            raise UsageError(f"cannot write {self.path / name}: {error.strerror}") from None
+
+
+def read_token(path: Path) -> bytes:
+    try:
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"cannot read the token file {path}: {error.strerror}") from None
+    if not token:
+        raise UsageError(f"the token file {path} is empty")
+    return token
