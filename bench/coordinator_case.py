@@ -1,9 +1,104 @@
-"""The coordinator alone, with a thousand simulated members. To be written by the main author."""
+"""The coordinator alone: many simulated members join, are resized, and lose ten at once.
+
+Reported for several sizes, so that the growth can be read off: seconds from the first agent to the
+first world, from a request for ten more members to its end, from ten deaths to the next world, and
+the resident memory of the coordinator's process.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 from bench.processes import BenchError
 from bench.rows import Row
+from bench.simulated import SimulatedAgent
+from midflight.protocol import messages as say
+from midflight.protocol.job import JobSpec
+from midflight.protocol.wire import AsyncWire, dial
+from midflight.store.rundir import RunDir
+
+SIZES = (250, 500, 1000)
+HOSTS = 10
+LOST = 10
+SECONDS = 120.0
 
 
 def run() -> list[Row]:
-    """One repeat: joins, a resize, ten lost at once; rows of time and memory."""
-    raise BenchError("bench/coordinator_case.py is a stub that the main author fills in")
+    """One repeat for each size."""
+    return [row for size in SIZES for row in asyncio.run(_measure(size))]
+
+
+async def _measure(size: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = RunDir(Path(folder))
+        run_dir.create()
+        run_dir.make_token()
+        run_dir.write_spec(JobSpec("bench", ("true",), np=size, min_np=1, max_np=2 * size))
+        coordinator = subprocess.Popen(
+            [
+                sys.executable, "-m", "midflight.coordinator", "--run-dir", folder,
+                "--listen", "127.0.0.1:0", "--store", run_dir.store_url,
+            ],
+            stderr=None,
+        )  # fmt: skip
+        try:
+            return await _scenario(run_dir, coordinator.pid, size)
+        finally:
+            coordinator.kill()
+            coordinator.wait()
+
+
+async def _scenario(run_dir: RunDir, pid: int, size: int) -> list[Row]:
+    async with asyncio.timeout(SECONDS):
+        while run_dir.read_address() is None:
+            await asyncio.sleep(0.01)
+        address, secret = run_dir.read_address() or "", run_dir.read_token()
+        slots = size // HOSTS + 2 * LOST
+        agents = [SimulatedAgent(f"host-{n}", slots, address, secret) for n in range(HOSTS)]
+        began = time.monotonic()
+        tasks = [asyncio.create_task(agent.live()) for agent in agents]
+        client = await dial(address, "client", "bench", secret)
+        await _until(client, lambda s: s.phase == "stable" and len(s.members) == size)
+        joined = time.monotonic()
+        client.send(say.ResizeRequested(None, LOST, 0, (), 60.0))
+        while not isinstance(answer := await client.receive(), say.RequestEnded):
+            pass
+        if not answer.ok:
+            raise BenchError(f"the resize failed: {answer.detail}")
+        resized = time.monotonic()
+        for member in list(agents[0].members.values())[:LOST]:
+            member.die()
+        await _until(client, lambda s: s.phase == "stable" and s.resets > 0)
+        recovered = time.monotonic()
+        memory = _resident_megabytes(pid)
+        for task in tasks:
+            task.cancel()
+
+    def row(metric: str, value: float, unit: str) -> Row:
+        return Row("midflight", "coordinator", 0, size, metric, value, unit)
+
+    return [
+        row("all joined", joined - began, "s"),
+        row(f"{LOST} added", resized - joined, "s"),
+        row(f"{LOST} lost at once", recovered - resized, "s"),
+        row("memory", memory, "MB"),
+    ]
+
+
+async def _until(client: AsyncWire, wanted: Callable[[say.Status], bool]) -> None:
+    while True:
+        client.send(say.StatusRequested())
+        status = await client.receive()
+        if isinstance(status, say.Status) and wanted(status):
+            return
+        await asyncio.sleep(0.02)
+
+
+def _resident_megabytes(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,4 +1,9 @@
-"""Midflight's launcher for the cases; what it launches is `bench/midflight_train.py`."""
+"""Midflight's launcher for the cases; what it launches is `bench/midflight_train.py`.
+
+A resize is asked for from this process, as the peers' newcomers are started from it: the request
+goes out at once. With `shape.command` it is a person's command line instead, whose own start-up
+(a Python of 0.1 s, on the workers' cores) then counts.
+"""
 
 import sys
 from dataclasses import dataclass
@@ -6,26 +11,36 @@ from pathlib import Path
 
 from bench.processes import Run
 from bench.systems import Shape
+from midflight.protocol.messages import ResizeRequested
+from midflight.run.calling import call
+from midflight.store.rundir import RunDir
 
 NAME = "bench"
 SCRIPT = Path(__file__).with_name("midflight_train.py")
+SECONDS = 60.0  # then a resize is taken back
 
 
 @dataclass
 class MidflightFleet:
     run: Run
+    by_command: bool
     untouchable: frozenset[int] = frozenset()  # anyone may leave
 
     def add(self) -> None:
-        self._resize("--add")
+        self._resize(add=1)
 
     def remove(self) -> None:
-        self._resize("--remove")
+        self._resize(remove=1)
 
-    def _resize(self, how: str) -> None:
-        """A person's command, its own start-up included in what is measured."""
-        arguments = ["-m", "midflight.cli.main", "resize", NAME, how, "1", "--timeout", "60"]
-        self.run.start(arguments, home(self.run))
+    def _resize(self, add: int = 0, remove: int = 0) -> None:
+        if self.by_command:
+            how = ("--add", str(add)) if add else ("--remove", str(remove))
+            resize = ("-m", "midflight.cli.main", "resize", NAME, *how, "--no-wait")
+            self.run.start(resize, home(self.run))
+            return
+        wire = call(RunDir.of(NAME, home(self.run)))
+        wire.send(ResizeRequested(None, add, remove, (), SECONDS))
+        wire.close()
 
 
 class Midflight:
@@ -41,7 +56,7 @@ class Midflight:
             ],
             home(run),
         )
-        return MidflightFleet(run)
+        return MidflightFleet(run, shape.command)
 
 
 def home(run: Run) -> dict[str, str]:

@@ -22,9 +22,17 @@ SIZES = {
 }
 CAN = {
     "ddp": {"steady"},
-    "midflight": {"steady", "resize", "sigkill", "sigstop", "warm join", "cold join"},
+    "midflight": {
+        "steady",
+        "resize",
+        "sigkill",
+        "sigstop",
+        "warm join",
+        "command join",
+        "cold join",
+    },
     # A stopped worker is nothing that torchrun would ever notice. "host" is a worker and its agent
-    # at once: torchrun heals that faster than a worker's death, so both are shown.
+    # at once; how torchrun heals differs, so both are shown.
     "torchrun": {"steady", "resize", "sigkill", "host", "cold join"},
     "torchft": {"steady", "resize", "sigkill", "sigstop", "cold join"},
 }
@@ -88,10 +96,11 @@ def kinds(case: str, megabytes: int, workers: int) -> list[str]:
         # A hang costs its time-out, whatever the size of world and model: one figure is enough.
         return ["sigkill", "host", *(["sigstop"] if workers == 3 and megabytes < 10 else [])]
     if case == "join":
-        return ["warm join", "cold join"]
+        return ["warm join", "command join", "cold join"]
     return [case]
 
 
 def shape_for(kind: str, megabytes: int, workers: int) -> Shape:
-    standbys = STANDBYS if kind in ("resize", "warm join") else 0
-    return Shape(megabytes, workers, gated=kind == "steady", warm=standbys)
+    standbys = STANDBYS if kind in ("resize", "warm join", "command join") else 0
+    gated, command = kind == "steady", kind == "command join"
+    return Shape(megabytes, workers, gated=gated, warm=standbys, command=command)

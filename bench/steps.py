@@ -6,6 +6,7 @@ the training process, or, for torchrun, whose workers never survive, the agent a
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,14 +96,16 @@ def first_step(lines: Iterable[Line], newcomers: Iterable[int], since: float) ->
     return min(line.t for line in lines if line.who in wanted and line.t > since) - since
 
 
-def steps_lost(own: Sequence[Line], event: float) -> int:
-    """How many steps done before the event one survivor did again, or jumped over."""
-    before = [line.step for line in own if line.t <= event]
-    after = [line.step for line in own if line.t > event]
-    if not before or not after:
-        raise ValueError("a survivor has steps on both sides of the event")
-    steps = pairwise([before[-1], *after])
-    return sum(done - then + 1 if then <= done else then - done - 1 for done, then in steps)
+def steps_lost(lines: Iterable[Line]) -> int:
+    """How many steps a survivor had to do again, and how many numbers nobody ever completed.
+
+    A survivor that was given the state of one who had come a step further jumps over that step;
+    it is not lost, for the other one did complete it.
+    """
+    times = Counter((who, line.step) for who, own in by_who(lines).items() for line in own)
+    again = {step for (_, step), count in times.items() if count > 1}
+    done = {step for _, step in times}
+    return len(again) + max(done) - min(done) + 1 - len(done)
 
 
 def members(lines: Iterable[Line], size: int, since: float, count: int) -> set[int]:

@@ -14,6 +14,7 @@ class Shape:
     workers: int
     gated: bool = False  # fixed size, takes turns with others; see bench/record.py
     warm: int = 0  # standby processes, where a system has such
+    command: bool = False  # ask for a resize by the system's command, where it has one
 
 
 class Fleet(Protocol):

@@ -69,9 +69,8 @@ def _rows(name: str, shape: Shape, kind: str, lines: list[Line], event: float) -
     logs = [up_to(own, event, SOON) for own in by_who(lines).values()]
     wait = max(longest_wait(own, event) for own in logs) - normal
     gap = max(longest_gap(own, event) for own in logs) - normal
-    lost = max(steps_lost(own, event) for own in logs)
     return [
         Row(*head, f"{kind} to next step", 1000 * wait, "ms"),
         Row(*head, f"{kind} gap", 1000 * gap, "ms"),
-        Row(*head, f"{kind} steps lost", lost, "steps"),
+        Row(*head, f"{kind} steps lost", steps_lost(lines), "steps"),
     ]

@@ -13,5 +13,6 @@ def run(system: System, shape: Shape) -> list[Row]:
         fleet = system.start(each, shape)
         settle(each, shape, own)
         _, _, seconds = grow(fleet, shape, own)
-    metric = "request to first step, " + ("warm" if shape.warm else "cold")
+    metric = f"{'command' if shape.command else 'request'} to first step, "
+    metric += "warm" if shape.warm else "cold"
     return [Row(system.name, "join", shape.megabytes, shape.workers, metric, seconds, "s")]

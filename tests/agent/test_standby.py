@@ -32,7 +32,8 @@ print([signal.getsignal(number) for number in (2, 13, 15)], tempfile.gettempdir(
     "ends.py": """
 import atexit, sys, threading
 atexit.register(print, "at exit", flush=True)
-threading.Thread(target=lambda: print("a thread")).start()
+main = threading.main_thread()
+threading.Thread(target=lambda: (main.join(), print("a thread"))).start()
 print("no line end", end="")
 sys.exit(17)
 """,
@@ -81,18 +82,29 @@ def write_programs(folder: Path) -> None:
 
 async def outcome(stage: Stage, member: str, *command: str) -> tuple[int, list[str], list[str]]:
     stage.start(member, sys.executable, *command, GIVEN="by the order")
-    exited = await stage.coordinator.first(MemberExited, lambda m: m.member == member)
-    return exited.code, *(stage.coordinator.lines(member, s) for s in ("stdout", "stderr"))
+    exited = await exit_of(stage, member)
+    lines = stage.coordinator.lines
+    return exited.code, lines(member, "stdout"), lines(member, "stderr")
+
+
+async def start_of(stage: Stage, member: str) -> MemberStarted:
+    return await stage.coordinator.first(MemberStarted, lambda m: m.member == member)
+
+
+async def exit_of(stage: Stage, member: str) -> MemberExited:
+    return await stage.coordinator.first(MemberExited, lambda m: m.member == member)
 
 
 async def is_warm(stage: Stage, member: str) -> bool:
-    return (await stage.coordinator.first(MemberStarted, lambda m: m.member == member)).warm
+    return (await start_of(stage, member)).warm
 
 
 @scenario
 async def test_warm_programs_behave_as_cold_ones(tmp_path: Path) -> None:
     write_programs(tmp_path)
-    commands = [(f"programs/{name}", "an argument", "-x") for name in PROGRAMS]
+    commands: list[tuple[str, ...]] = [
+        (f"programs/{name}", "an argument", "-x") for name in PROGRAMS
+    ]
     commands += [("-m", "package", "more"), ("-m", "no_such_module"), ("-u", "programs/ends.py")]
     async with staged(tmp_path, "--warm", "2") as stage:
         for command in commands:
@@ -128,7 +140,7 @@ async def test_a_warm_member_trains_at_once_with_its_own_seeds_and_threads(tmp_p
         for member in ("a", "b", "c"):
             before = time.time()
             stage.start(member, sys.executable, script, OMP_NUM_THREADS="2")
-            await stage.coordinator.first(MemberExited, lambda m, n=member: m.member == n)
+            await exit_of(stage, member)
             assert await is_warm(stage, member)
             assert stage.coordinator.lines(member, "stderr") == []
             report = "\n".join(stage.coordinator.lines(member))
@@ -149,10 +161,7 @@ async def test_standbys_and_warm_members_die_with_their_agent(tmp_path: Path) ->
         script = stage.script("sleeps.py", "import time; print('up', flush=True); time.sleep(1000)")
         stage.start("m1", sys.executable, script)
         stage.start("m2", sys.executable, script)
-        pids = [
-            (await stage.coordinator.first(MemberStarted, lambda m, n=name: m.member == n)).pid
-            for name in ("m1", "m2")
-        ]
+        pids = [(await start_of(stage, name)).pid for name in ("m1", "m2")]
         await stage.coordinator.line("up")
         pids += map(int, children_of(stage.pid))  # the template, the standby and the guard too
         stage.agent.kill()

@@ -25,7 +25,7 @@ def test_nobody_is_asked_for_what_it_cannot_do() -> None:
 def test_only_a_warm_join_and_a_resize_have_standbys() -> None:
     settings = Settings(cases=["resize", "failure", "join"], systems=["midflight"], repeats=1)
     warm = {item.kind for item in plan(settings) if item.shape.warm}
-    assert warm == {"resize", "warm join"}
+    assert warm == {"resize", "warm join", "command join"}
 
 
 def test_a_case_has_its_own_sizes_unless_others_are_named() -> None:

@@ -106,22 +106,21 @@ def test_a_newcomers_first_step_counts_from_the_request() -> None:
 
 
 def test_no_step_is_lost_when_the_numbers_just_go_on() -> None:
-    assert steps_lost(steady(1, 0.0, 1.0, 2.0, 3.0), event=1.5) == 0
+    assert steps_lost(steady(1, 0.0, 1.0, 2.0) + steady(2, 0.0, 1.0, 2.0)) == 0
 
 
-def test_steps_done_again_after_the_event_are_lost() -> None:
-    own = log(1, (0, 9, 3), (1, 10, 3), (5, 8, 2), (6, 9, 2))
-    assert steps_lost(own, event=2.0) == 3  # 8, 9 and 10
+def test_steps_that_a_survivor_does_again_are_lost() -> None:
+    own = log(1, (0, 9, 3), (1, 10, 3), (5, 9, 2), (6, 10, 2), (7, 11, 2))
+    assert steps_lost(own + log(2, (0, 9, 3), (5, 9, 2))) == 2  # 9 and 10
 
 
-def test_steps_jumped_over_are_lost_too() -> None:
-    own = log(1, (0, 9, 3), (5, 12, 2))
-    assert steps_lost(own, event=2.0) == 2  # 10 and 11
+def test_steps_that_nobody_completed_are_lost() -> None:
+    assert steps_lost(log(1, (0, 9, 3), (5, 12, 2)) + log(2, (0, 9, 3), (5, 12, 2))) == 2
 
 
-def test_a_step_completed_after_the_event_and_then_repeated_is_lost() -> None:
-    own = log(1, (0, 9, 3), (2.1, 10, 3), (5, 10, 2), (6, 11, 2))
-    assert steps_lost(own, event=2.0) == 1
+def test_a_step_that_another_survivor_completed_is_not_lost() -> None:
+    ahead, behind = log(1, (0, 9, 3), (1, 10, 3), (5, 11, 2)), log(2, (0, 9, 3), (5, 11, 2))
+    assert steps_lost(ahead + behind) == 0
 
 
 def test_members_have_made_enough_steps_at_the_size_since_then() -> None:

@@ -134,6 +134,13 @@ def test_what_a_module_s_hooks_make_of_its_tensors_is_undone_by_its_hooks(
     assert torch.equal(taker.weight, giver.weight)
 
 
+def test_a_hook_is_called_though_every_tensor_is_in_its_place() -> None:
+    holdings, called = Holdings({"m": (model := nn.Linear(1, 1))}), []
+    model.register_load_state_dict_post_hook(lambda *_: called.append(1))
+    holdings.restore(holdings.capture({}))
+    assert called == [1]
+
+
 def test_a_module_in_another_memory_format_takes_the_values(groups: list[Any]) -> None:
     giver = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     taker = nn.Conv2d(3, 4, 3)

@@ -48,9 +48,8 @@ class Link:
     def say(self, message: object) -> None:
         """Send as soon as possible. Output may take its time; the rest goes out at once."""
         self._outbox.add(message)
-        if isinstance(message, Output):
-            self._more.set()
-        elif self._wire is not None:
+        self._more.set()
+        if self._wire is not None and not isinstance(message, Output):
             while self._outbox and not self._wire.overfull:
                 self._wire.send(self._outbox.take())
 

@@ -21,7 +21,7 @@ TAIL_CHARACTERS = 32 << 10
 _BATCH_SECONDS = 0.02
 _BATCH_CHARACTERS = 256 << 10  # well below a frame, however it is escaped
 _READ = 64 << 10
-_DRAIN_READS = 32  # at a death: what a pipe holds, and a bit more
+_DRAIN_READS = 4  # at a death: more than a pipe holds
 _AFTERWARDS = 0.3
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

@@ -7,6 +7,8 @@ has to host one that dies with it. Keys belong to a generation and are forgotten
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from midflight.errors import ProtocolError
+
 Reply = Callable[[tuple[str, ...]], None]
 
 
@@ -35,9 +37,14 @@ class Keys:
             if not waiter.missing:
                 waiter.reply(tuple(scope.values[name] for name in waiter.keys))
 
-    def get(self, generation: int, key: str) -> str | None:
-        scope = self._generations.get(generation)
-        return scope.values.get(key) if scope else None
+    def add(self, generation: int, key: str, amount: int) -> str:
+        """Count up from 0; the new value."""
+        before = self._generations.setdefault(generation, _Generation()).values.get(key, "0")
+        if not before.removeprefix("-").isdecimal():
+            raise ProtocolError(f"key {key!r} holds no number, so nothing can be added to it")
+        total = str(int(before) + amount)
+        self.set(generation, key, total)
+        return total
 
     def want(self, generation: int, keys: tuple[str, ...], reply: Reply) -> None:
         """Call `reply` with the values as soon as all keys are there."""

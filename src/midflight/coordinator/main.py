@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.coordinator.core import events
-from midflight.coordinator.core.state import OVER, State, initial
+from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saving
@@ -75,7 +75,7 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
 
 def _taken_up(saving: Saving, spec: JobSpec) -> State:
     state = saving.load(now())
-    if state is None or state.phase in OVER:
+    if state is None or state.phase in (Phase.SUCCEEDED, Phase.FAILED):
         return initial(spec, now())
     return state
 

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from midflight.coordinator.core.state import State, restored
-from midflight.errors import StoreError
+from midflight.errors import Conflict, StoreError
 from midflight.protocol import codec
 from midflight.store.interface import Entry, Store
 
@@ -30,6 +30,7 @@ class Saving:
         self._store = store
         self._key = f"jobs/{job}/state"
         self._version = 0  # 0: the entry must not exist yet
+        self._tried = b""  # what was last sent to the store, whether or not it arrived
 
     def load(self, now: float) -> State | None:
         entry = self._store.get(self._key)
@@ -39,9 +40,19 @@ class Saving:
         return _read(entry, now)
 
     def save(self, state: State, now: float) -> None:
-        record = Saved(FORMAT, time.time(), now, state)
-        entry = self._store.put(self._key, codec.dumps(record), expect=self._version)
+        before, self._tried = self._tried, codec.dumps(Saved(FORMAT, time.time(), now, state))
+        try:
+            entry = self._store.put(self._key, self._tried, expect=self._version)
+        except Conflict as error:
+            if error.current is None or error.current.value != before:
+                raise
+            # The write before this one was given up by the store, and arrived all the same.
+            entry = self._store.put(self._key, self._tried, expect=error.current.version)
         self._version = entry.version
+
+    def forget(self) -> None:
+        """Leave nothing for a later job of the same name."""
+        self._store.delete(self._key, expect=None)
 
 
 def _read(entry: Entry, now: float) -> State:

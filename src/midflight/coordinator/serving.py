@@ -45,8 +45,8 @@ class Door:
         except ProtocolError as error:
             who = f"{hello.role} {hello.name}"
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
-        except ConnectionLost:
-            pass
+        except (ConnectionLost, asyncio.CancelledError):
+            pass  # the peer is gone, or the job is over
         finally:
             wire.close()
             with contextlib.suppress(OSError):
@@ -109,9 +109,8 @@ class Door:
             case say.KeySet(generation, key, value):
                 self._keys.set(generation, key, value)
             case say.KeyAdd(generation, key, amount, ticket):
-                total = int(self._keys.get(generation, key) or 0) + amount
-                self._keys.set(generation, key, str(total))
-                wire.send(say.KeyValues(ticket, (str(total),)))
+                total = self._keys.add(generation, key, amount)
+                wire.send(say.KeyValues(ticket, (total,)))
             case say.KeysWanted(generation, keys, ticket):
                 self._keys.want(
                     generation, keys, lambda values: wire.send(say.KeyValues(ticket, values))
@@ -121,7 +120,8 @@ class Door:
                 self._shell.dispatch(events.Failed(now(), name, error, kind))
             case _:
                 self._shell.dispatch(_member_event(name, message))
-                self._keys.forget_before(self._shell.state.generation - 2)
+                world = self._shell.state.world
+                self._keys.forget_before(world.generation if world is not None else 0)
 
     # --- clients ----------------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ import time
 from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
-from midflight.coordinator.core.state import State, durable
+from midflight.coordinator.core.state import Mode, State, durable
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saving
 from midflight.errors import Conflict, MidflightError
 from midflight.protocol.environment import TorchrunEnv
 from midflight.protocol.messages import (
+    Form,
     ProbeMember,
     Progress,
     RequestEnded,
@@ -62,12 +63,22 @@ class Shell:
         self.state, commands = handle(self.state, event)
         self._round += 1
         for command in commands:
-            if isinstance(command, do.Tell | do.Answer) and getattr(command, "durable", True):
+            if self._must_wait(command):
                 self._held.append((self._round, command))
             else:
                 self._carry_out(command)
         if self._held or durable(self.state) != self._saved:
             self._changed.set()
+
+    def _must_wait(self, command: do.Command) -> bool:
+        """Whether it waits for the store; what members are told stays in order all the same."""
+        match command:
+            case do.Tell(durable=durable):
+                return durable or any(isinstance(held, do.Tell) for _, held in self._held)
+            case do.Start() | do.Answer():  # a name that was given out must not be given again
+                return True
+            case _:
+                return False
 
     async def tick(self) -> None:
         """Pass time, and what was heard meanwhile, to the core."""
@@ -108,7 +119,15 @@ class Shell:
         ready = [command for at, command in self._held if at <= number]
         self._held = [(at, command) for at, command in self._held if at > number]
         for command in ready:
-            self._carry_out(command)
+            if not self._overtaken(command):
+                self._carry_out(command)
+
+    def _overtaken(self, command: do.Command) -> bool:
+        """Several deaths at once make several worlds; only the last needs to be announced."""
+        if not isinstance(command, do.Tell) or not isinstance(command.message, Form):
+            return False
+        forming = self.state.forming
+        return forming is None or forming.world != command.message.world
 
     # --- effects ----------------------------------------------------------------------------
 
@@ -202,6 +221,8 @@ def now() -> float:
 
 
 def ranks(state: State) -> dict[str, int]:
-    """The rank each member has now."""
+    """The rank each member has now; before there is a world, the one it was born with."""
+    if state.mode is Mode.UNKNOWN:
+        return {name: rank for rank, name in enumerate(state.members)}
     worlds = (state.world, state.forming.world if state.forming else None)
     return {name: rank for world in worlds if world for rank, name in enumerate(world.names)}

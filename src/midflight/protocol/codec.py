@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import functools
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -50,7 +51,11 @@ def decode(kind: type[T], value: object) -> T:
 
 
 def dumps(value: object) -> bytes:
-    return json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        text = json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        return text.encode()
+    except ValueError as error:  # not a finite number, or no valid text
+        raise ProtocolError(f"a {type(value).__name__} cannot be sent: {error}") from None
 
 
 def loads(data: bytes) -> Any:
@@ -78,13 +83,38 @@ def _decoder(kind: Any) -> Decoder:
 
 def _plain(kind: type) -> Decoder:
     def read(value: object, where: str) -> Any:
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
         if type(value) is not kind:
             raise ProtocolError(f"{where}: wanted {kind.__name__}, got {_show(value)}")
         return value
 
-    return read
+    return {float: _read_float, str: _read_str}.get(kind, read)
+
+
+def _read_float(value: object, where: str) -> float:
+    """JSON has integers where Python has whole floats, and Python's reader lets infinity pass."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if math.isfinite(number):
+            return number
+    raise ProtocolError(f"{where}: wanted float, got {_show(value)}")
+
+
+def _read_str(value: object, where: str) -> str:
+    """Half a surrogate pair can be written in JSON, but is no text that could be passed on."""
+    if type(value) is str and (value.isascii() or _is_text(value)):
+        return value
+    raise ProtocolError(f"{where}: wanted str, got {_show(value)}")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _optional(kind: Any) -> Decoder:
@@ -108,7 +138,7 @@ def _mapping(inner: Decoder) -> Decoder:
     def read(value: object, where: str) -> Any:
         if not isinstance(value, dict):
             raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
-        return {key: inner(item, f"{where}.{key}") for key, item in value.items()}
+        return {_read_str(key, where): inner(item, f"{where}.{key}") for key, item in value.items()}
 
     return read
 
@@ -137,7 +167,7 @@ def _dataclass(kind: type) -> Decoder:
         if not isinstance(value, dict):
             raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
         if unknown := value.keys() - fields.keys():
-            raise ProtocolError(f"{where}: unknown field {min(unknown)!r}")
+            raise ProtocolError(f"{where}: unknown field {_show(min(unknown))}")
         if missing := required - value.keys():
             raise ProtocolError(f"{where}: field {min(missing)!r} is missing")
         return kind(**{name: fields[name](item, f"{where}.{name}") for name, item in value.items()})
@@ -146,5 +176,5 @@ def _dataclass(kind: type) -> Decoder:
 
 
 def _show(value: object) -> str:
-    text = repr(value)
+    text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -292,7 +292,7 @@ class Abandon:
 
 @dataclass(frozen=True)
 class Over:
-    """The generation has ended by a failure: cut its connections, so that blocked calls fail."""
+    """This generation and all before it are over: cut their connections, so that calls fail."""
 
     generation: int
 

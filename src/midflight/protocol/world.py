@@ -5,6 +5,7 @@ ordered list alone, so that every process that knows the world agrees on them.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -24,28 +25,39 @@ class World:
     def size(self) -> int:
         return len(self.members)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.members)
 
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        return {member.name: rank for rank, member in enumerate(self.members)}
+
+    @cached_property
+    def _hosts(self) -> dict[str, list[str]]:
+        """The names on each host, hosts in order of first appearance."""
+        hosts: dict[str, list[str]] = {}
+        for member in self.members:
+            hosts.setdefault(member.host, []).append(member.name)
+        return hosts
+
     def __contains__(self, name: object) -> bool:
-        return any(member.name == name for member in self.members)
+        return name in self._ranks
 
     def rank(self, name: str) -> int:
-        """The rank of a member; raises ValueError if the world does not name it."""
-        return self.names.index(name)
+        """The rank of a member; raises KeyError if the world does not name it."""
+        return self._ranks[name]
+
+    def _host(self, name: str) -> str:
+        return self.members[self._ranks[name]].host
 
     def local_rank(self, name: str) -> int:
         """How many members on the same host stand before it in the world."""
-        rank = self.rank(name)
-        host = self.members[rank].host
-        return sum(member.host == host for member in self.members[:rank])
+        return self._hosts[self._host(name)].index(name)
 
     def local_size(self, name: str) -> int:
-        host = self.members[self.rank(name)].host
-        return sum(member.host == host for member in self.members)
+        return len(self._hosts[self._host(name)])
 
     def host_rank(self, name: str) -> int:
         """The place of the member's host among the hosts, in order of first appearance."""
-        hosts = list(dict.fromkeys(member.host for member in self.members))
-        return hosts.index(self.members[self.rank(name)].host)
+        return list(self._hosts).index(self._host(name))

@@ -32,8 +32,14 @@ async def call_async(folder: RunDir) -> AsyncWire:
 
 
 def ask_status(wire: SyncWire) -> Status:
-    wire.send(StatusRequested())
-    return _as_status(wire.receive())
+    """Asks, and closes the wire."""
+    try:
+        wire.send(StatusRequested())
+        return _as_status(wire.receive())
+    except TimeoutError:
+        raise Unreachable(f"the coordinator says nothing for {_ANSWER_SECONDS:g} s") from None
+    finally:
+        wire.close()
 
 
 async def ask_status_async(folder: RunDir) -> Status:

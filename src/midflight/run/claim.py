@@ -13,9 +13,9 @@ from typing import IO
 from midflight.coordinator.core.state import State
 from midflight.errors import Unreachable, UsageError
 from midflight.protocol.job import JobSpec
-from midflight.run.processes import find_agents, kill_session
 from midflight.run.calling import call
 from midflight.run.options import Options
+from midflight.run.processes import find_agents, kill_session
 from midflight.run.record import Record, read_record, write_record
 from midflight.run.saved import ENDED, forget_state, saved_state
 from midflight.store.rundir import RunDir

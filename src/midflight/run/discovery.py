@@ -6,12 +6,14 @@ failure matters is the caller's decision.
 """
 
 import asyncio
+import contextlib
 
 from midflight.errors import JobFailed, UsageError
 from midflight.run.hosts import Hosts, parse_listing
 from midflight.run.processes import describe_end, kill_session
 
 _OUTPUT_LIMIT = 1 << 20
+_KILL_SECONDS = 1.0  # for a process that was killed
 
 
 class Discovery:
@@ -29,17 +31,21 @@ class Discovery:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+        reading = asyncio.ensure_future(
+            asyncio.gather(_read(process, process.stdout), _read(process, process.stderr))
+        )
         try:
             async with asyncio.timeout(self._limit):
-                stdout, stderr = await asyncio.gather(
-                    _read(process.stdout), _read(process.stderr)
-                )
+                stdout, stderr = await asyncio.shield(reading)
                 code = await process.wait()
         except TimeoutError:
             raise self._failed(f"did not end within {self._limit:g} s") from None
         finally:
             kill_session(process.pid)
-            await process.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_KILL_SECONDS):
+                    await reading  # asyncio sees a process end only when its pipes are drained
+                    await process.wait()
         return self._judge(code, stdout, stderr)
 
     def _judge(self, code: int, stdout: bytes, stderr: bytes) -> Hosts:
@@ -59,10 +65,13 @@ class Discovery:
         return JobFailed(f"the host discovery script {self._script!r} {what}")
 
 
-async def _read(stream: asyncio.StreamReader | None) -> bytes:
-    """All of it, or a little more than the limit; what is beyond is not waited for."""
+async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:
+    """To the end, which comes at once if it is too much."""
     assert stream is not None
     parts = bytearray()
-    while len(parts) <= _OUTPUT_LIMIT and (part := await stream.read(1 << 16)):
-        parts += part
+    while part := await stream.read(1 << 16):
+        if len(parts) <= _OUTPUT_LIMIT:
+            parts += part
+        else:
+            kill_session(process.pid)
     return bytes(parts)

@@ -141,10 +141,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
     add = parser.add_argument
     add("--name", help="of the run, for `midflight resize` and `status` (default: made up)")
-    add("--store", metavar="URL", help="where the job's state is kept: a path, sqlite:///PATH or "
-        "etcd://HOST:PORT,... (default: in the run's folder)")
-    add("--listen", metavar="HOST:PORT", help="where the coordinator listens (default: loopback, "
-        "or 0.0.0.0 when a host is not this machine; any port)")
+    add(
+        "--store",
+        metavar="URL",
+        help="where the job's state is kept: a path, sqlite:///PATH or "
+        "etcd://HOST:PORT,... (default: in the run's folder)",
+    )
+    add(
+        "--listen",
+        metavar="HOST:PORT",
+        help="where the coordinator listens (default: loopback, "
+        "or 0.0.0.0 when a host is not this machine; any port)",
+    )
     add("--verbose", action="store_true", help="tell what is being done")
     _add_sizes(parser)
     _add_hosts(parser)
@@ -156,17 +164,43 @@ def _parser() -> argparse.ArgumentParser:
 def _add_sizes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how many").add_argument
     count = count_from(1)
-    add("-np", "--num-proc", dest="np", type=count, metavar="N",
-        help="members to start with (default: --min-np, or the slots of -H, or 1)")
-    add("--min-np", "--min-num-proc", dest="min_np", type=count, metavar="N",
-        help="fewer are not trained with (default: -np)")
-    add("--max-np", "--max-num-proc", dest="max_np", type=count, metavar="N",
-        help="more are never used (default: -np, but no limit with --min-np or a discovery "
-        "script)")
-    add("--reset-limit", type=count_from(0), metavar="N",
-        help="failures after which the job gives up (default: none)")
-    add("--warm", type=count_from(0), default=0, metavar="N",
-        help="members that each host keeps ready to start (default 0)")
+    add(
+        "-np",
+        "--num-proc",
+        dest="np",
+        type=count,
+        metavar="N",
+        help="members to start with (default: --min-np, or the slots of -H, or 1)",
+    )
+    add(
+        "--min-np",
+        "--min-num-proc",
+        dest="min_np",
+        type=count,
+        metavar="N",
+        help="fewer are not trained with (default: -np)",
+    )
+    add(
+        "--max-np",
+        "--max-num-proc",
+        dest="max_np",
+        type=count,
+        metavar="N",
+        help="more are never used (default: -np, but no limit with --min-np or a discovery script)",
+    )
+    add(
+        "--reset-limit",
+        type=count_from(0),
+        metavar="N",
+        help="failures after which the job gives up (default: none)",
+    )
+    add(
+        "--warm",
+        type=count_from(0),
+        default=0,
+        metavar="N",
+        help="members that each host keeps ready to start (default 0)",
+    )
 
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
@@ -174,10 +208,18 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     source = group.add_mutually_exclusive_group()
     source.add_argument("-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts to use")
     source.add_argument("-hostfile", "--hostfile", metavar="FILE", help="lines `HOST slots=N`")
-    source.add_argument("--host-discovery-script", metavar="SCRIPT",
-        help="prints the hosts of the moment, HOST or HOST:SLOTS, each second anew")
-    group.add_argument("--slots-per-host", "--slots", type=count_from(1), metavar="N",
-        help="for hosts that come without a number (default 1)")
+    source.add_argument(
+        "--host-discovery-script",
+        metavar="SCRIPT",
+        help="prints the hosts of the moment, HOST or HOST:SLOTS, each second anew",
+    )
+    group.add_argument(
+        "--slots-per-host",
+        "--slots",
+        type=count_from(1),
+        metavar="N",
+        help="for hosts that come without a number (default 1)",
+    )
 
 
 def _add_times(parser: argparse.ArgumentParser) -> None:
@@ -190,15 +232,29 @@ def _add_times(parser: argparse.ArgumentParser) -> None:
     add("--start-timeout", 30.0, "how long to wait for -np slots, then --min-np will do (30)")
     add("--grace", 30.0, "between a notice (SIGTERM) and the end (30)")
     add("--hang-timeout", 600.0, "a member that stands still for longer is ended (600)")
-    group.add_argument("--cooldown", "--blacklist-cooldown-range", nargs=2, type=seconds,
-        default=(5.0, 300.0), metavar=("MIN", "MAX"),
-        help="a host that failed is avoided for MIN, then twice as long, up to MAX (5 300)"
+    group.add_argument(
+        "--cooldown",
+        "--blacklist-cooldown-range",
+        nargs=2,
+        type=seconds,
+        default=(5.0, 300.0),
+        metavar=("MIN", "MAX"),
+        help="a host that failed is avoided for MIN, then twice as long, up to MAX (5 300)",
     )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("output").add_argument
-    add("--timestamps", "-prefix-timestamp", "--prefix-output-with-timestamp",
-        action="store_true", help="before each line")
-    add("--output-dir", "--output-filename", metavar="DIR",
-        help="also keep each member's output, in DIR/MEMBER/stdout and stderr")
+    add(
+        "--timestamps",
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        action="store_true",
+        help="before each line",
+    )
+    add(
+        "--output-dir",
+        "--output-filename",
+        metavar="DIR",
+        help="also keep each member's output, in DIR/MEMBER/stdout and stderr",
+    )

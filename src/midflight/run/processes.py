@@ -18,6 +18,7 @@ from typing import Protocol
 import midflight
 
 _LOOK_SECONDS = 0.25
+_PROC = Path("/proc")
 
 
 class Child(Protocol):
@@ -37,7 +38,7 @@ class FoundAgain:
         self._words = _command_line(pid)
 
     async def wait(self) -> int:
-        while self._words and _command_line(self.pid) == self._words:
+        while self._words and _command_line(self.pid) == self._words:  # noqa: ASYNC110 - see above
             await asyncio.sleep(_LOOK_SECONDS)
         return 1
 
@@ -92,9 +93,9 @@ def _python() -> list[str]:
 
 def _command_line(pid: int) -> list[str]:
     """The words of a process's command line; none if there is no such process."""
-    if sys.platform == "linux":
+    if _PROC.joinpath("self").exists():
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             return []
     done = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)

@@ -167,18 +167,27 @@ _idle_stages: dict[frozenset[str], list[list[Tensor]]] = {}
 
 
 def take_stages(carried: frozenset[str]) -> list[Tensor]:
-    """Touched, perhaps pinned memory to send from; kept for the next time, as both are slow."""
+    """Memory to send from and receive into; kept for the next time, as making it is slow."""
     idle = _idle_stages.setdefault(carried, [])
     if idle:
         return idle.pop()
     kind = _stage_kind(carried)
     pinned = kind == "cpu" and torch.cuda.is_available()
-    stages = torch.zeros(STAGES, MESSAGE, dtype=torch.uint8, device=kind, pin_memory=pinned)
+    stages = torch.empty(STAGES, MESSAGE, dtype=torch.uint8, device=kind, pin_memory=pinned)
     return list(stages)
 
 
 def leave_stages(carried: frozenset[str], stages: list[Tensor]) -> None:
     _idle_stages.setdefault(carried, []).append(stages)
+
+
+def warm(group: Group) -> None:
+    """Have stages ready and touched, so that the first transfer need not make them."""
+    kinds = carried(group)
+    stages = take_stages(kinds)
+    for stage in stages:
+        stage.zero_()
+    leave_stages(kinds, stages)
 
 
 def bytes_to_tensor(content: bytes) -> Tensor:

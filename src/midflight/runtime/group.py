@@ -66,9 +66,10 @@ class Group:
         options._threads = 2
         own = self.world.members[self.rank].address
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=own)]
-        self.control = dist.ProcessGroupGloo(store, self.rank, self.size, options)
-        self.control._set_default_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
+        control = dist.ProcessGroupGloo(store, self.rank, self.size, options)
+        control._set_default_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
         with self._lock:
+            self.control = control
             sockets.collect()
             if self.is_cut:
                 sockets.cut()
@@ -97,7 +98,8 @@ class Group:
         with self._lock:
             self.is_cut = True
             if self._sockets is not None:
-                self._sockets.collect()  # it may be cut while it is being built
+                if self.control is None:  # it is cut while it is being built
+                    self._sockets.collect()
                 self._sockets.cut()
         if self._nccl is not None:
             threading.Thread(target=self._abort_nccl, name="midflight-abort").start()

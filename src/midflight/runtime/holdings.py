@@ -9,10 +9,12 @@ members must not differ in anything. Whether two members' models match at all is
 `difference`'s to say, before any state moves.
 """
 
+import gc
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,13 +23,25 @@ from torch.nn.parameter import is_lazy
 
 from midflight.errors import StateError
 from midflight.runtime.layout import Home, Layout, Prepared, Slot, Snapshot, layout_of
-from midflight.runtime.loading import load, load_unlisted, same_memory, tensors_of
+from midflight.runtime.loading import listed_by, load, load_unlisted, tensors_of
 from midflight.runtime.rng import capture_rng, restore_rng
 from midflight.runtime.tree import pack, unpack
 
 VALUES, RNG, EXTRA, UNLISTED = "job.state", "job.rng", "job.extra", "job.unlisted"
 Description = tuple[str, tuple[int, ...], str]
 """A parameter's name, shape and dtype."""
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Thousands of small objects are made in a pause; looking for garbage meanwhile doubles it."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class Holdings:
@@ -45,21 +59,22 @@ class Holdings:
                     "cannot be carried; keep plain values in job.state"
                 )
 
+    @without_collections()
     def capture(self, extra: Mapping[str, Any]) -> Snapshot:
         """The state as it is now, by reference: it holds until the next step changes it."""
         housed: dict[int, tuple[Tensor, Home]] = {}
         tree: dict[str, Any] = {UNLISTED: {}}
         for name, held in self._objects.items():
-            state = held.state_dict()
-            if name in self._modules:
-                own = tensors_of(held)
-                state = {k: own[k] if same_memory(own.get(k), v) else v for k, v in state.items()}
-                tree[UNLISTED][name] = {k: t for k, t in own.items() if k not in state}
-                for key, tensor in own.items():
-                    if state.get(key, tensor) is tensor and not is_lazy(tensor):
-                        housed.setdefault(id(tensor), (tensor, (name, key)))
-            tree[name] = state
-        tree |= {VALUES: dict(self.values), RNG: capture_rng(), EXTRA: dict(extra)}
+            if name not in self._modules:
+                tree[name] = held.state_dict()
+                continue
+            own = tensors_of(held)
+            tree[name] = state = listed_by(held, own)
+            tree[UNLISTED][name] = {k: t for k, t in own.items() if k not in state}
+            for key, tensor in own.items():
+                if state.get(key, tensor) is tensor and not is_lazy(tensor):
+                    housed.setdefault(id(tensor), (tensor, (name, key)))
+        tree |= {VALUES: self.values, RNG: capture_rng(), EXTRA: dict(extra)}
         packed = pack(tree, known=[tensor for tensor, _ in housed.values()])
         homes = [home for _, home in housed.values()]
         return Snapshot(packed.blob, packed.tensors, layout_of(packed.tensors, homes))
@@ -86,6 +101,7 @@ class Holdings:
             tensors.append(found.pop() if found else slot.empty(self._device(slot)))
         return Prepared(layout, tensors)
 
+    @without_collections()
     def restore(self, snapshot: Snapshot, *, rng: bool = True) -> dict[str, Any]:
         """Take a received state over; returns what the giver passed to `capture`."""
         tree = unpack(snapshot.blob, [tensor.detach() for tensor in snapshot.tensors])

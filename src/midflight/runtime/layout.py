@@ -87,7 +87,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Room for a snapshot of a certain layout."""
+    """Room for one snapshot of a certain layout; once restored, the room is the state itself."""
 
     layout: Layout
     tensors: list[Tensor]
@@ -104,7 +104,8 @@ def slot_of(tensor: Tensor, home: Home | None = None) -> Slot:
     stride = None
     if not tensor.is_contiguous() and is_dense(tensor):
         stride = tensor.stride()
-    return Slot(_NAMES[tensor.dtype], tuple(tensor.shape), stride, tensor.device.type, home)
+    device = "cpu" if tensor.is_cpu else tensor.device.type
+    return Slot(_NAMES[tensor.dtype], tensor.shape, stride, device, home)
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -22,6 +22,16 @@ def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
+@torch.no_grad()
+def listed_by(module: nn.Module, own: dict[str, Tensor]) -> dict[str, Any]:
+    """The module's state_dict, with its own tensors instead of what shares their memory."""
+    if type(module).state_dict is nn.Module.state_dict:
+        state = module.state_dict(keep_vars=True)
+    else:
+        state = module.state_dict()
+    return {key: own[key] if same_memory(own.get(key), v) else v for key, v in state.items()}
+
+
 def load(held: Any, state: Any) -> None:
     """Have `held` take `state` over, as its own load_state_dict does."""
     if isinstance(held, nn.Module):
@@ -49,6 +59,8 @@ def _load_module(module: nn.Module, state: dict[str, Any]) -> None:
 
 def same_memory(own: Tensor | None, other: object) -> bool:
     """Whether `other` is the module's own memory, not something made from it."""
+    if own is other:
+        return True
     if own is None or not isinstance(other, Tensor) or is_lazy(own):
         return False
     return (

@@ -75,8 +75,9 @@ class Job:
         ddp: Mapping[str, Any],
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
-        self._values = Values()
-        self.holdings = Holdings(objects, self._values)
+        plain: dict[str, Any] = {}
+        self._values = Values(plain)
+        self.holdings = Holdings(objects, plain)
         self._objects = dict(objects)
         self._optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)

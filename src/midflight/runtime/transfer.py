@@ -19,10 +19,8 @@ from midflight.runtime.channel import (
     Channel,
     Group,
     bytes_to_tensor,
-    carried,
-    leave_stages,
-    take_stages,
     tensor_to_bytes,
+    warm,
 )
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.layout import Layout, Prepared, Snapshot, is_dense, memory_of
@@ -95,7 +93,7 @@ def send_layout(group: Group, target: int, layout: Layout) -> None:
         channel.add(bytes_to_tensor(part))
         channel.finish()
         _check_size(0, len(content))
-    _warm_stages(group, layout)
+    warm(group)
 
 
 def receive_layout(group: Group, source: int) -> Layout:
@@ -105,7 +103,7 @@ def receive_layout(group: Group, source: int) -> Layout:
     _check_version(magic, source)
     _check_size(0, size)
     layout = Layout.from_json(channel.take(size))
-    _warm_stages(group, layout)
+    warm(group)
     return layout
 
 
@@ -140,13 +138,6 @@ def _sorted(layout: Layout) -> tuple[list[int], list[list[int]]]:
 
 def _dense(tensor: Tensor) -> Tensor:
     return tensor if is_dense(tensor) else tensor.detach().contiguous()
-
-
-def _warm_stages(group: Group, layout: Layout) -> None:
-    """Pin memory now and not in the pause, if there will be something to stage."""
-    kinds = carried(group)
-    if any(slot.device not in kinds for slot in layout.slots):
-        leave_stages(kinds, take_stages(kinds))
 
 
 def _check_version(magic: bytes, peer: int) -> None:

@@ -81,10 +81,10 @@ class _Refused(Exception):
 class _Packer:
     def __init__(self, known: Sequence[Tensor]) -> None:
         self.tensors = list(known)
-        self._numbers: dict[object, int] = {}
+        self._numbers: dict[int, list[int]] = {}  # by address in memory
         self._numpy: Any = sys.modules.get("numpy")  # not loaded: then no value is numpy's
         for number, tensor in enumerate(known):
-            self._numbers.setdefault(_identity(tensor), number)
+            self._numbers.setdefault(tensor.data_ptr(), []).append(number)
 
     def encode(self, value: object) -> Json:
         kind = type(value)
@@ -168,12 +168,14 @@ class _Packer:
         return {"$device": str(value)}
 
     def on_tensor(self, value: Tensor) -> Json:
-        identity = _identity(value)
-        number = self._numbers.get(identity)
-        if number is None:
-            number = self._numbers[identity] = len(self.tensors)
-            self.tensors.append(_plain(value))
-        return {"$tensor": number}
+        _check(value)
+        there = self._numbers.setdefault(value.data_ptr(), [])
+        for number in there:
+            if _same(self.tensors[number], value):
+                return {"$tensor": number}
+        there.append(len(self.tensors))
+        self.tensors.append(value.resolve_conj().resolve_neg())
+        return {"$tensor": there[-1]}
 
     def _array(self, array: Any) -> Json:
         if array.dtype.hasobject or array.dtype.names is not None:
@@ -259,21 +261,21 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _check(tensor: Tensor) -> None:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
         raise _Refused(f"a {kind} tensor on device {tensor.device}")
-    return tensor.resolve_conj().resolve_neg()  # both are itself, nearly always
 
 
-def _identity(tensor: Tensor) -> object:
-    """Equal for two tensors that are the same elements in the same memory."""
-    if tensor.layout is not torch.strided:
-        return id(tensor)
-    address = tensor.data_ptr()
-    if not address:
-        return id(tensor)  # empty: it has no memory to share
-    return address, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors at one address are the same elements in the same order."""
+    if one is other:
+        return True
+    return one.numel() > 0 and _view_of(one) == _view_of(other)
+
+
+def _view_of(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
 def _type_name(value: object) -> str:

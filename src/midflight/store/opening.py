@@ -1,4 +1,8 @@
-"""From what a user wrote after --store to an open store."""
+"""From what a user wrote after --store to an open store.
+
+Decides which kind is meant, and refuses what is none with the forms there are. The kinds themselves
+say what is wrong with a path or a host; no message repeats a password.
+"""
 
 import re
 from urllib.parse import unquote

@@ -1,7 +1,8 @@
 """What the coordinator wants done, in the imperative. The shell carries it out, in order.
 
 `Tell` with `durable` set waits until the state is in the store: a world that nobody could look up
-must not be announced.
+must not be announced. So do `Start` (a name must never be given out twice) and `Answer`. What
+members are told stays in order: nothing overtakes a `Tell` that waits.
 """
 
 from dataclasses import dataclass

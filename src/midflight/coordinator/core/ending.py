@@ -1,7 +1,9 @@
 """How a job ends: all members finished, a failure that nothing can mend, or somebody's wish."""
 
+from collections.abc import Iterable
+
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, Change, Phase, Stage
+from midflight.coordinator.core.state import OVER, Phase, Stage
 from midflight.protocol.messages import Dismiss
 
 
@@ -21,6 +23,7 @@ def stop(draft: Draft, reason: str, code: int) -> None:
 
 
 def succeed(draft: Draft) -> None:
+    refuse_requests(draft, "training finished before the change could be made")
     draft.enter(Phase.SUCCEEDED)
     draft.set(exit_code=0)
     draft.end(0, "")
@@ -36,16 +39,19 @@ def refuse_requests(draft: Draft, reason: str) -> None:
 
 
 def dismiss_finished(draft: Draft) -> None:
-    """Everybody has come to the end: let them go."""
-    change: Change | None = draft.state.change
+    """Everybody has come to the end: let them go, and stop those who never took part."""
     refuse_requests(draft, "training finished before the change could be made")
-    if change is not None:
-        for name in change.joiners:
-            if name in draft.state.members:
-                draft.stop(draft.state.members[name])
-                draft.drop_member(name)
-    draft.set(change=None)
+    for member in tuple(draft.state.members.values()):
+        if member.stage in (Stage.STARTING, Stage.JOINED):
+            draft.stop(member)
+            draft.drop_member(member.name)
+    draft.set(change=None, forming=None, suspicion=None)
     draft.enter(Phase.ENDING)
-    names = tuple(draft.state.members)
-    draft.set_members(names, stage=Stage.LEAVING)
-    draft.tell(names, Dismiss("training is complete", failed=False))
+    dismiss(draft, draft.state.members, "training is complete")
+
+
+def dismiss(draft: Draft, names: Iterable[str], reason: str) -> None:
+    """Let members go. Durable: whoever finds them gone must know that they were free to go."""
+    names = tuple(names)
+    draft.set_members(names, stage=Stage.LEAVING, moved_at=draft.now)
+    draft.tell(names, Dismiss(reason, failed=False), durable=True)

@@ -3,7 +3,8 @@
 Survivors are told first that the old generation is over, so that their blocked calls fail while
 the new world is being written to the store; then they get the new world. Among themselves they
 find out who is furthest and pass that state to whoever lacks it, so a failure costs the step that
-was in flight and nothing else.
+was in flight and nothing else. A survivor who has just lost his line to the coordinator is neither
+counted nor left out: the world is formed once it is known what became of him.
 """
 
 from collections.abc import Iterable
@@ -11,16 +12,20 @@ from dataclasses import replace
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.ending import dismiss_finished, fail
+from midflight.coordinator.core.ending import dismiss, dismiss_finished, fail
 from midflight.coordinator.core.placing import launch
 from midflight.coordinator.core.state import (
     OVER,
+    TRAINING,
     ChangeStage,
     Forming,
     MemberState,
     Phase,
     Stage,
+    State,
+    rewound,
 )
+from midflight.coordinator.core.wishing import OWN_WISHES
 from midflight.protocol.messages import Dismiss, Form, Over
 from midflight.protocol.world import World
 
@@ -32,12 +37,7 @@ def form(draft: Draft, members: Iterable[MemberState]) -> None:
     state = draft.state
     world = World(state.generation + 1, tuple(member.member for member in members))
     deadline = draft.now + state.spec.elastic_timeout
-    draft.set(
-        generation=world.generation,
-        forming=Forming(world, deadline),
-        waiting_since=None,
-        suspicion=None,
-    )
+    draft.set(generation=world.generation, forming=Forming(world, deadline), suspicion=None)
     draft.enter(Phase.RECOVERING if state.world else Phase.STARTING)
     draft.set_members(world.names, stage=Stage.ACTIVE, moved_at=draft.now, waiting=False)
     draft.tell(world.names, Form(world), durable=True)
@@ -45,11 +45,8 @@ def form(draft: Draft, members: Iterable[MemberState]) -> None:
 
 def lose(draft: Draft, names: Iterable[str], reason: str, *, cool: bool = True) -> None:
     """Members are gone for good: take them out, and mend the world if they were in it."""
-    gone = [name for name in names if name in draft.state.members]
-    if not gone:
-        return
-    lost = [draft.state.members[name] for name in gone]
-    touched = any(_matters(draft, name) for name in gone)
+    lost = [draft.state.members[name] for name in names]
+    touched = any(_matters(draft.state, member) for member in lost)
     for member in lost:
         draft.stop(member)
         draft.drop_member(member.name)
@@ -57,53 +54,43 @@ def lose(draft: Draft, names: Iterable[str], reason: str, *, cool: bool = True) 
         for host in dict.fromkeys(member.host for member in lost):
             hosts.cool_down(draft, host)
     if touched:
-        draft.say(f"lost {', '.join(gone)}: {reason}", "warning")
-        recover(draft, f"{', '.join(gone)}: {reason}")
+        named = ", ".join(member.name for member in lost)
+        draft.say(f"lost {named}: {reason}", "warning")
+        recover(draft, f"{named}: {reason}")
 
 
-def _matters(draft: Draft, name: str) -> bool:
+def _matters(state: State, member: MemberState) -> bool:
     """Whether the others cannot go on without noticing."""
-    state = draft.state
-    if state.phase in OVER:
-        return False
-    if state.forming is not None:
-        return name in state.forming.world
     change = state.change
-    switching = change is not None and change.stage is ChangeStage.SWITCHING
-    if switching and change is not None and change.world is not None:
-        gone_already = name in change.leavers and name in change.settled
-        return not gone_already and (name in change.world or name in change.leavers)
-    return state.world is not None and name in state.world
+    if change is not None and change.stage is ChangeStage.SWITCHING:
+        gone_already = member.name in change.leavers and member.name in change.settled
+        return member.stage is Stage.ACTIVE and not gone_already
+    return member.stage is Stage.ACTIVE
 
 
-def survivors(draft: Draft) -> list[MemberState]:
+def survivors(state: State) -> list[MemberState]:
     """Who can be in the next world, in rank order: the old members first, then joiners."""
-    state = draft.state
-    order: dict[str, None] = {}
-    for world in (state.world, state.forming and state.forming.world):
-        order.update(dict.fromkeys(world.names if world else ()))
-    change = state.change
-    if change is not None and change.stage is ChangeStage.SWITCHING and change.world:
-        order.update(dict.fromkeys(change.world.names))
+    ranked = {member.name: member for member in state.named(state.world)}
     return [
-        state.members[name]
-        for name in order
-        if name in state.members
-        and state.members[name].connected
-        and state.members[name].stage is not Stage.LEAVING
+        member for member in {**ranked, **state.members}.values() if member.stage is Stage.ACTIVE
     ]
 
 
-def recover(draft: Draft, reason: str) -> None:
+def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
     """The world is broken: form the next one from whoever is left, or wait for others."""
     state = draft.state
     if state.phase in OVER:
         return
-    alive = survivors(draft)
-    draft.tell([member.name for member in alive], Over(state.generation))
-    draft.set(resets=state.resets + 1, stalls=state.stalls + 1)
-    _rewind_change(draft)
+    if state.phase in TRAINING or not explained:  # further deaths meanwhile are the same failure
+        draft.set(resets=state.resets + 1, stalls=state.stalls + 1)
+    audience = [m.name for m in survivors(state)]
+    if state.change is not None:
+        audience += [name for name in state.change.joiners if name not in audience]
+        own = state.change.request.origin in OWN_WISHES
+        draft.set(change=None if own else rewound(state.change))
+    draft.tell(audience, Over(state.generation))
     draft.set(forming=None, suspicion=None)
+    draft.enter(Phase.RECOVERING, reason)
     limit = state.spec.reset_limit
     if limit is not None and draft.state.resets > limit:
         fail(
@@ -113,86 +100,103 @@ def recover(draft: Draft, reason: str) -> None:
         fail(
             draft, f"{STALL_LIMIT} worlds in a row completed no step; the last one broke: {reason}"
         )
-    elif alive and all(member.finished for member in alive):
-        dismiss_finished(draft)
-    elif not any(member.holds_state for member in alive) and state.world is not None:
-        fail(draft, f"nobody is left who holds the training state ({reason})")
-    elif len(alive) < state.spec.min_np:
-        wait_for_more(draft, reason)
     else:
-        form(draft, alive)
+        regroup(draft)
 
 
-def _rewind_change(draft: Draft) -> None:
-    """A change that was under way starts over with the world that comes next."""
+def regroup(draft: Draft) -> None:
+    """In RECOVERING, with no world announced: announce one if everybody is accounted for."""
+    state = draft.state
+    alive = survivors(state)
+    if not all(member.connected for member in alive):
+        return  # they come back, or their process or host is found to be gone
+    if alive and all(member.finished for member in alive):
+        dismiss_finished(draft)
+    elif state.has_begun and not any(member.holds_state for member in alive):
+        fail(draft, f"nobody is left who holds the training state ({state.detail})")
+    elif not state.members:
+        fail(draft, f"all members ended before training began; the last: {state.detail}")
+    elif len(alive) < state.spec.min_np:
+        _wait_for_more(draft, alive)
+    else:
+        form(draft, _within_bounds(draft, alive))
+
+
+def _within_bounds(draft: Draft, alive: list[MemberState]) -> list[MemberState]:
+    """Both those who came and those who were to leave may be too many together."""
+    excess = max(0, len(alive) - draft.state.spec.max_np)
     change = draft.state.change
-    if change is None:
-        return
-    draft.set(
-        change=replace(
-            change,
-            stage=ChangeStage.STARTING,
-            world=None,
-            ready=frozenset(),
-            settled=frozenset(),
-        )
-    )
+    leavers = (*change.leavers, *change.request.names) if change is not None else ()
+    newcomers = [m for m in reversed(alive) if not m.holds_state][:excess]
+    going = [m for m in alive if m.name in leavers and m.holds_state][: excess - len(newcomers)]
+    out = {member.name for member in (*newcomers, *going)}
+    rest = [member for member in alive if member.name not in out]
+    if not any(member.holds_state for member in rest):
+        return alive
+    draft.set_members([m.name for m in newcomers], stage=Stage.JOINED)
+    dismiss(draft, [m.name for m in going], "the job has been made smaller")
+    return rest
 
 
-def wait_for_more(draft: Draft, reason: str) -> None:
-    since = draft.state.waiting_since
-    draft.set(waiting_since=draft.now if since is None else since)
-    draft.enter(Phase.WAITING, reason)
-    if since is None:
+def resume(draft: Draft) -> None:
+    """A world that was being formed when the former coordinator died: all are back by now.
+
+    Nobody knows who heard of it, and the keys for connecting it are lost, so unless all of them
+    say that they are in it another one is formed.
+    """
+    if all(member.connected for member in survivors(draft.state)):
+        recover(draft, "the coordinator was restarted while the world was being formed")
+
+
+def _wait_for_more(draft: Draft, alive: list[MemberState]) -> None:
+    spec = draft.state.spec
+    if draft.state.waiting_since is None:
+        draft.set(waiting_since=draft.now)
         draft.say(
-            f"{len(survivors(draft))} members are left, fewer than --min-np "
-            f"{draft.state.spec.min_np}; they keep their memory and wait up to "
-            f"{draft.state.spec.elastic_timeout:g} s for others",
+            f"{len(alive)} members are left, fewer than --min-np {spec.min_np}; "
+            f"they keep their memory and wait up to {spec.elastic_timeout:g} s for others",
             "warning",
         )
+    draft.enter(Phase.WAITING, draft.state.detail)
 
 
 def keep_waiting(draft: Draft) -> None:
     """In WAITING: form a world as soon as enough have joined; give up after the timeout."""
     state = draft.state
-    alive = survivors(draft)
-    spare = [
-        member
-        for member in state.members.values()
-        if member.connected and member.stage is Stage.JOINED
-    ]
-    starting = [m for m in state.members.values() if m.stage is Stage.STARTING]
-    if len(alive) + len(spare) >= state.spec.min_np:
-        form(draft, [*alive, *spare])
-        return
+    alive = survivors(state)
+    here = [m for m in state.members.values() if m.stage is Stage.JOINED and m.connected]
     since = draft.now if state.waiting_since is None else state.waiting_since
-    if draft.now - since >= state.spec.elastic_timeout:
-        draft.tell([m.name for m in alive], Dismiss("too few members", failed=True))
-        fail(
-            draft,
-            f"{state.spec.min_np} members are needed, {len(alive)} are left, and no others came "
-            f"within {state.spec.elastic_timeout:g} s "
-            f"({hosts.describe_capacity(state, draft.now)})",
-        )
+    if draft.now - since < state.spec.elastic_timeout:
+        if len(alive) + len(here) < state.spec.min_np:
+            coming = sum(m.stage in (Stage.STARTING, Stage.JOINED) for m in state.members.values())
+            launch(draft, max(0, state.wanted - len(alive) - coming))
+        elif all(member.connected for member in alive):
+            form(draft, [*alive, *here][: state.spec.max_np])
         return
-    launch(draft, max(0, state.wanted - len(alive) - len(spare) - len(starting)))
+    draft.tell([m.name for m in alive], Dismiss("too few members", failed=True))
+    fail(
+        draft,
+        f"{state.spec.min_np} members are needed, {len(alive)} are left, and no others came "
+        f"within {state.spec.elastic_timeout:g} s ({hosts.describe_capacity(state, draft.now)})",
+    )
 
 
-def settled(draft: Draft, name: str, step: int) -> bool:
-    """A member is in the world being formed; True when all of them are."""
+def settled(draft: Draft, name: str, step: int) -> None:
+    """A member is in the world being formed; when all of them are, it is the world."""
     forming = draft.state.forming
     assert forming is not None
+    if name not in forming.world:
+        return
     draft.set_member(name, holds_state=True, step=step, moved_at=draft.now)
     forming = replace(forming, settled=forming.settled | {name})
     draft.set(forming=forming)
-    if forming.settled < set(forming.world.names):
-        return False
+    if not forming.settled >= set(forming.world.names):
+        return
     first = draft.state.world is None
-    draft.set(forming=None, world=forming.world)
+    draft.set(forming=None, world=forming.world, waiting_since=None)
     draft.enter(Phase.STABLE)
     verb = "training with" if first else "went on with"
     draft.say(
         f"{verb} {forming.world.size} members from step {step} "
         f"(generation {forming.world.generation})"
     )
-    return True

@@ -4,11 +4,11 @@ One small function per event; `_advance` ends each with what is due next. The or
 order in which the shell noticed them; nothing here depends on a clock but through `event.now`.
 """
 
-import signal
 from collections.abc import Callable
 from typing import Any
 
 from midflight.coordinator.core import (
+    arriving,
     ending,
     events,
     forming,
@@ -17,13 +17,15 @@ from midflight.coordinator.core import (
     resizing,
     restarting,
     watching,
+    wishing,
 )
-from midflight.coordinator.core.commands import Command, Stop
+from midflight.coordinator.core.commands import Command
+from midflight.coordinator.core.departing import KILLED, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, ChangeStage, Mode, Phase, Stage, State
-from midflight.protocol.messages import Dismiss, Form, Switch
+from midflight.coordinator.core.state import OVER, Change, ChangeStage, Mode, Phase, State
+from midflight.protocol.messages import Dismiss
 
-BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
+OWN_SIZES = ("growth", "shrink")  # people's requests come first
 
 
 def handle(state: State, event: events.Event) -> tuple[State, list[Command]]:
@@ -36,24 +38,40 @@ def handle(state: State, event: events.Event) -> tuple[State, list[Command]]:
 
 def _advance(draft: Draft) -> None:
     """Whatever is due now that the event has been taken in."""
-    phase = draft.state.phase
-    if phase is Phase.STARTING and draft.state.forming is None:
-        launching.begin(draft)
-    elif phase is Phase.WAITING:
-        forming.keep_waiting(draft)
-    elif phase is Phase.PREPARING:
-        resizing.proceed(draft)
-    elif phase is Phase.STABLE:
-        if draft.state.change is not None:
+    forms = draft.state.forming
+    if forms is not None:
+        if forms.resumed:
+            forming.resume(draft)
+        return
+    if draft.state.phase is Phase.RECOVERING:
+        forming.regroup(draft)
+    match draft.state.phase:
+        case Phase.STARTING:
+            launching.begin(draft)
+        case Phase.WAITING:
+            forming.keep_waiting(draft)
+        case Phase.PREPARING:
             resizing.proceed(draft)
-        elif wish := resizing.next_wish(draft):
-            restarts = draft.state.mode is Mode.RESTART
-            (restarting.resize if restarts else resizing.begin)(draft, wish)
+        case Phase.STABLE:
+            _follow_wishes(draft)
+        case _:
+            pass
+
+
+def _follow_wishes(draft: Draft) -> None:
+    if draft.state.change is not None:
+        resizing.proceed(draft)
+    elif wish := wishing.next_wish(draft):
+        restarts = draft.state.mode is Mode.RESTART
+        (restarting.resize if restarts else resizing.begin)(draft, wish)
+    elif draft.state.size >= draft.state.wanted:
+        resizing.stop_all(draft, [member.name for member in wishing.spares(draft.state)])
 
 
 def _ticked(draft: Draft, event: events.Ticked) -> None:
     watching.listen(draft, event.beats, event.hosts_heard)
     if draft.state.phase in OVER:
+        watching.watch_leavers(draft)
         return
     watching.watch(draft)
     if draft.state.mode is Mode.RESTART:
@@ -69,61 +87,44 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
         draft.set(queue=tuple(r for r in draft.state.queue if r not in expired))
 
 
-def _host_joined(draft: Draft, event: events.HostJoined) -> None:
-    hosts.joined(draft, event.host, event.slots, event.address)
-    running = {item.member for item in event.members}
-    for item in event.members:
-        if item.member not in draft.state.members:
-            draft.commands.append(Stop(item.member, event.host, 0.0))  # nobody knows it any more
-        else:
-            draft.set_member(item.member, pid=item.pid)
-    missing = [
-        member.name
-        for member in draft.state.members.values()
-        if member.host == event.host and member.pid and member.name not in running
-    ]
-    for name in missing:
-        _gone(draft, name, 0 if draft.state.members[name].finished else 1, "it ended unseen")
-
-
 def _host_lost(draft: Draft, event: events.HostLost) -> None:
     if event.host not in draft.state.hosts:
         return
     draft.set_host(event.host, connected=False, heard_at=draft.now)
-    gone = [
-        member
+    cut_off = [
+        member.name
         for member in draft.state.members.values()
         if member.host == event.host and not member.connected
     ]
-    for member in gone:
-        _gone(draft, member.name, -signal.SIGKILL, f"its agent on {event.host} is gone")
+    gone(draft, cut_off, KILLED, f"its agent on {event.host} is gone")
 
 
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
     if event.host in draft.state.hosts:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
         draft.say(f"host {event.host} leaves within {event.notice:g} s")
+        if any(m.host == event.host for m in draft.state.named(draft.state.world)):
+            resizing.make_way(draft)
 
 
 def _hosts_listed(draft: Draft, event: events.HostsListed) -> None:
-    far = draft.now + draft.state.spec.grace
-    for name, host in tuple(draft.state.hosts.items()):
-        if name not in event.hosts and not host.leaving:
-            draft.set_host(name, leaving=True, notice_until=far)
-        elif name in event.hosts and host.slots != event.hosts[name]:
-            draft.set_host(name, slots=event.hosts[name])
+    hosts.listed(draft, event.hosts)
 
 
 def _started(draft: Draft, event: events.Started) -> None:
     if event.member in draft.state.members:
-        draft.set_member(event.member, pid=event.pid)
+        member = draft.set_member(event.member, pid=event.pid)
+        if draft.state.phase is Phase.RESTARTING:  # the order to stop came before there was it
+            draft.stop(member, restarting.STOP_GRACE)
 
 
 def _not_started(draft: Draft, event: events.NotStarted) -> None:
-    if draft.state.phase is Phase.STARTING and event.member in draft.state.members:
+    nobody = not any(member.pid for member in draft.state.members.values())
+    known = event.member in draft.state.members
+    if draft.state.phase is Phase.STARTING and nobody and known:
         ending.fail(draft, event.reason)
-        return
-    _gone(draft, event.member, 127, event.reason)
+    else:
+        gone(draft, [event.member], 127, event.reason)
 
 
 def _exited(draft: Draft, event: events.Exited) -> None:
@@ -134,104 +135,12 @@ def _exited(draft: Draft, event: events.Exited) -> None:
     last = event.tail.strip().splitlines()
     if event.code > 0 and not member.error and last:
         reason = f"{reason}: {last[-1]}"
-    _gone(draft, event.member, event.code, reason)
-
-
-def describe_exit(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
-
-
-def _gone(draft: Draft, name: str, code: int, reason: str) -> None:
-    """A process has ended, by whatever way this became known."""
-    member = draft.state.members.get(name)
-    if member is None:
-        return
-    state = draft.state
-    if state.mode is not Mode.ELASTIC and state.phase not in OVER:
-        if state.mode is Mode.UNKNOWN:
-            launching.settle_for_restarts(draft)
-        restarting.exited(draft, name, code, reason)
-        return
-    change = state.change
-    if member.stage is Stage.LEAVING or state.phase in OVER:
-        _left(draft, name, code, reason)
-    elif change is not None and name in change.joiners and not _switching(draft):
-        draft.drop_member(name)
-        hosts.cool_down(draft, member.host)
-        resizing.abort(draft, f"{name} on {member.host} ended before it was ready: {reason}")
-    elif state.world is None and state.forming is None:
-        _start_failed(draft, name, reason)
-    else:
-        forming.lose(draft, [name], reason, cool=code != 0)
-
-
-def _switching(draft: Draft) -> bool:
-    change = draft.state.change
-    return change is not None and change.stage is ChangeStage.SWITCHING
-
-
-def _left(draft: Draft, name: str, code: int, reason: str) -> None:
-    draft.drop_member(name)
-    if draft.state.phase is not Phase.ENDING:
-        return
-    if code != 0 and draft.state.exit_code is None:
-        draft.set(exit_code=1, first_error=f"{name} failed after training: {reason}")
-    if not draft.state.members:
-        if draft.state.exit_code:
-            ending.stop(draft, draft.state.first_error, 1)
-            draft.say(draft.state.first_error, "error")
-        else:
-            ending.succeed(draft)
-
-
-def _start_failed(draft: Draft, name: str, reason: str) -> None:
-    """Before the first world: others may still make it."""
-    host = draft.state.members[name].host
-    draft.drop_member(name)
-    hosts.cool_down(draft, host)
-    draft.say(f"{name} on {host} ended before training began: {reason}", "warning")
-    if not draft.state.members:
-        ending.fail(draft, f"all members ended before training began; the last: {reason}")
+    gone(draft, [event.member], event.code, reason)
 
 
 def _joined(draft: Draft, event: events.Joined) -> None:
-    member = draft.state.members.get(event.member)
-    if member is None:
-        draft.tell([event.member], Dismiss("the job goes on without this member", failed=True))
-        return
-    draft.set(mode=Mode.ELASTIC)
-    stage = Stage.JOINED if member.stage is Stage.STARTING else member.stage
-    draft.set_member(
-        event.member,
-        pid=event.pid,
-        connected=True,
-        joined=True,
-        stage=stage,
-        heard_at=draft.now,
-        moved_at=draft.now,
-        step=event.step,
-        probed_at=None,
-        holds_state=event.generation > 0,
-    )
-    draft.set(best_step=max(draft.state.best_step, event.step))
-    _remind(draft, event.member)
-
-
-def _remind(draft: Draft, name: str) -> None:
-    """Say again to a member that came back what it may have missed."""
-    state = draft.state
-    if state.forming is not None and name in state.forming.world:
-        draft.tell([name], Form(state.forming.world), durable=True)
-    change = state.change
-    if change is not None and change.world is not None and _switching(draft):
-        draft.tell([name], Switch(change.world, change.joiners, change.step), durable=True)
-    if state.members[name].stage is Stage.LEAVING:
-        draft.tell([name], Dismiss("training is over", failed=False))
+    arriving.joined(draft, event)
+    _all_finished(draft)
 
 
 def _disconnected(draft: Draft, event: events.Disconnected) -> None:
@@ -241,7 +150,7 @@ def _disconnected(draft: Draft, event: events.Disconnected) -> None:
     draft.set_member(event.member, connected=False, heard_at=draft.now)
     host = draft.state.hosts.get(member.host)
     if host is None or not host.connected:
-        _gone(draft, event.member, -signal.SIGKILL, f"it and its agent on {member.host} are gone")
+        gone(draft, [event.member], KILLED, f"it and its agent on {member.host} are gone")
     elif draft.state.phase not in OVER:
         draft.set_member(event.member, probed_at=draft.now)
         draft.probe(member)
@@ -264,37 +173,28 @@ def _ready(draft: Draft, event: events.Ready) -> None:
 
 
 def _not_ready(draft: Draft, event: events.NotReady) -> None:
-    change = draft.state.change
-    if change is None or change.stage is not ChangeStage.CONNECTING or change.world is None:
-        return
-    if change.world.generation == event.generation:
-        resizing.abort(draft, f"{event.member} could not prepare: {event.reason}")
+    if event.member in draft.state.members:
+        resizing.not_ready(draft, event.member, event.generation, event.reason)
 
 
 def _settled(draft: Draft, event: events.Settled) -> None:
-    if event.member not in draft.state.members:
-        return
-    current = draft.state.forming
-    if current is not None and current.world.generation == event.generation:
-        forming.settled(draft, event.member, event.step)
-    else:
-        resizing.settled(draft, event.member, event.generation, event.step)
-    draft.set(best_step=max(draft.state.best_step, event.step))
-    _all_finished(draft)
+    if event.member in draft.state.members:
+        arriving.settle(draft, event.member, event.generation, event.step)
+        _all_finished(draft)
 
 
 def _broke(draft: Draft, event: events.Broke) -> None:
-    """A collective failed somewhere. Usually the reason is known within milliseconds."""
-    state = draft.state
-    if state.suspicion is None and event.generation == state.generation:
-        draft.set(suspicion=draft.now + BREAK_SECONDS, detail=event.reason)
+    watching.broke(draft, event.generation, event.reason)
 
 
 def _noticed(draft: Draft, event: events.Noticed) -> None:
-    if event.member in draft.state.members:
+    if event.member in draft.state.members and draft.state.phase not in OVER:
         draft.set_member(event.member, notice_until=draft.now + event.notice)
         draft.say(f"{event.member} was told to end and leaves at a step boundary")
-        if draft.state.phase is Phase.STARTING or len(draft.state.members) == 1:
+        alone = len(draft.state.members) == 1 and not wishing.room(draft)
+        if draft.state.world is not None and event.member in draft.state.world:
+            resizing.make_way(draft)
+        if draft.state.world is None or alone:
             draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
 
 
@@ -328,19 +228,32 @@ def _asked(draft: Draft, event: events.Asked) -> None:
     if state.phase in OVER:
         draft.answer(event.request, False, f"the job is over ({state.phase.value})")
         return
-    if state.world is not None and (problem := resizing.objection(event.request, state)):
+    if state.world is not None and (problem := wishing.objection(event.request, state)):
         draft.answer(event.request, False, problem)
         return
-    queue = state.queue
     if event.request.to is not None:
-        for old in queue:
-            if old.to is not None and old.origin == "request":
-                draft.answer(old, False, f"superseded by a request for {event.request.to} members")
-        queue = tuple(r for r in queue if r.to is None or r.origin != "request")
-    own_wish = state.change is not None and state.change.request.origin in ("growth", "shrink")
-    if own_wish and not _switching(draft):
-        resizing.abort(draft, "a request came in")
-    draft.set(queue=(*queue, event.request))
+        _supersede(draft, event.request.to)
+    change = draft.state.change
+    if change is not None and not _switching(change) and change.request.origin in OWN_SIZES:
+        resizing.set_aside(draft)
+    draft.set(queue=(*draft.state.queue, event.request))
+
+
+def _supersede(draft: Draft, to: int) -> None:
+    """A target size makes earlier ones void, but for one that is being switched to already."""
+    reason = f"superseded by a request for {to} members"
+    void = [r for r in draft.state.queue if r.to is not None]
+    change = draft.state.change
+    if change is not None and change.request.to is not None and not _switching(change):
+        resizing.set_aside(draft)
+        void.append(change.request)
+    for request in void:
+        draft.answer(request, False, reason)
+    draft.set(queue=tuple(r for r in draft.state.queue if r.to is None))
+
+
+def _switching(change: Change) -> bool:
+    return change.stage is ChangeStage.SWITCHING
 
 
 def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
@@ -350,7 +263,7 @@ def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
 
 _HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {
     events.Ticked: _ticked,
-    events.HostJoined: _host_joined,
+    events.HostJoined: arriving.host_joined,
     events.HostLost: _host_lost,
     events.HostNoticed: _host_noticed,
     events.HostsListed: _hosts_listed,

@@ -11,8 +11,9 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import HostState, State
 
 
-def usable(host: HostState, now: float) -> bool:
-    return host.connected and not host.leaving and host.cooling_until <= now
+def usable(host: HostState, state: State, now: float) -> bool:
+    there = host.connected and now - host.heard_at <= state.spec.lease
+    return there and not host.leaving and not host.unlisted and host.cooling_until <= now
 
 
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:
@@ -21,7 +22,7 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     return [
         (host.name, slot)
         for host in state.hosts.values()
-        if usable(host, now)
+        if usable(host, state, now)
         for slot in range(host.slots)
         if (host.name, slot) not in taken
     ]
@@ -35,9 +36,9 @@ def describe_capacity(state: State, now: float) -> str:
     for host in state.hosts.values():
         used = sum(member.host == host.name for member in state.members.values())
         note = ""
-        if not host.connected:
+        if not host.connected or now - host.heard_at > state.spec.lease:
             note = ", not connected"
-        elif host.leaving:
+        elif host.leaving or host.unlisted:
             note = ", leaving"
         elif host.cooling_until > now:
             note = f", cooling down for {host.cooling_until - now:.0f} s"
@@ -67,6 +68,19 @@ def joined(draft: Draft, name: str, slots: int, address: str) -> None:
         connected=True,
         heard_at=draft.now,
         leaving=False,
-        notice_until=None,
+        notice_until=host.notice_until if host.unlisted else None,
     )
     draft.set(hosts={**draft.state.hosts, name: fresh})
+
+
+def listed(draft: Draft, slots: dict[str, int]) -> None:
+    """Discovery says which hosts there are, and how many members each can take."""
+    until = draft.now + draft.state.spec.grace
+    for name, host in tuple(draft.state.hosts.items()):
+        if name not in slots:
+            if not host.unlisted:
+                ends = until if host.notice_until is None else min(until, host.notice_until)
+                draft.set_host(name, unlisted=True, notice_until=ends)
+        else:
+            notice = host.notice_until if host.leaving else None
+            draft.set_host(name, unlisted=False, notice_until=notice, slots=slots[name])

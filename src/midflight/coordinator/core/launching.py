@@ -36,29 +36,23 @@ def begin(draft: Draft) -> None:
 def _first_world(draft: Draft) -> None:
     """Form the first world when all launched members have joined, or enough of them in time."""
     state = draft.state
+    spec = state.spec
     present = [m for m in state.members.values() if m.connected and m.stage is Stage.JOINED]
-    pending = [m for m in state.members.values() if m.stage is Stage.STARTING]
+    pending = len(state.members) - len(present)  # still starting, or on their way back
     assert state.launched_at is not None
-    late = draft.now - max(state.launched_at, state.started_at) >= state.spec.start_timeout
-    if len(present) >= state.spec.min_np and (late or not pending):
+    waited = draft.now - max(state.launched_at, state.started_at)
+    if len(present) >= spec.min_np and (waited >= spec.start_timeout or not pending):
         forming.form(draft, present)
-    elif late and pending and not present and state.mode is not Mode.ELASTIC:
+    elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
         settle_for_restarts(draft)
-    elif not pending and len(present) < state.spec.min_np:
-        _refill(draft, len(present))
-
-
-def _refill(draft: Draft, present: int) -> None:
-    """Too many died before the first world: start others where that is possible."""
-    missing = draft.state.wanted - present
-    if not launch(draft, missing) and (
-        draft.now - draft.state.started_at >= draft.state.spec.elastic_timeout
-    ):
+    elif waited >= spec.elastic_timeout:
         fail(
             draft,
-            f"{draft.state.spec.min_np} members are needed to start, {present} came up within "
-            f"{draft.state.spec.elastic_timeout:g} s",
+            f"{spec.min_np} members are needed to start, {len(present)} came up within "
+            f"{spec.elastic_timeout:g} s ({hosts.describe_capacity(state, draft.now)})",
         )
+    elif not pending:  # too many died: start others where that is possible
+        launch(draft, state.wanted - len(present))
 
 
 def settle_for_restarts(draft: Draft) -> None:
@@ -72,3 +66,10 @@ def settle_for_restarts(draft: Draft) -> None:
     )
     draft.set_members([member.name for member in members], stage=Stage.ACTIVE)
     draft.enter(Phase.STABLE, "the script does not call Midflight: it is restarted at each change")
+
+
+def settle_for_elastic(draft: Draft) -> None:
+    """One of them calls Midflight after all, only late: the first world has yet to be formed."""
+    draft.set(mode=Mode.ELASTIC, world=None, launched_at=draft.now, suspicion=None, stalls=0)
+    draft.set_members(draft.state.members, stage=Stage.STARTING)
+    draft.enter(Phase.STARTING)

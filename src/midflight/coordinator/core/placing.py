@@ -3,6 +3,8 @@
 Members are named m0, m1, ... in the order in which they are started; no name is used twice.
 """
 
+from collections.abc import Sequence
+
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.commands import Start
 from midflight.coordinator.core.draft import Draft
@@ -29,13 +31,20 @@ def launch(draft: Draft, count: int, *, ranked: bool = False) -> tuple[str, ...]
         draft.set(serial=draft.state.serial + 1, members={**draft.state.members, name: member})
         names.append(name)
     if names:
-        everyone = names if ranked else [*_names(draft.state.world), *names]
-        world = World(
-            draft.state.generation, tuple(draft.state.members[name].member for name in everyone)
-        )
-        draft.start(Start(tuple(names), world, draft.state.resets))
+        _start(draft, names, None if ranked else draft.state.world)
     return tuple(names)
 
 
-def _names(world: World | None) -> tuple[str, ...]:
-    return world.names if world else ()
+def launch_again(draft: Draft, names: Sequence[str]) -> None:
+    """Order once more what may never have reached the agent; if it has, that does no harm."""
+    everyone = tuple(member.member for member in draft.state.members.values())
+    _start(draft, names, draft.state.world or World(draft.state.generation, everyone))
+
+
+def _start(draft: Draft, names: Sequence[str], world: World | None) -> None:
+    known = world.members if world else ()
+    new = tuple(
+        draft.state.members[name].member for name in names if not world or name not in world
+    )
+    everyone = World(draft.state.generation, (*known, *new))
+    draft.start(Start(tuple(names), everyone, draft.state.resets))

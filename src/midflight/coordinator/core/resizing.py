@@ -5,83 +5,56 @@ the background. SWITCHING: a step a little ahead is published; from it on the ne
 Before that stage everything can be taken back, and nobody in training will have noticed.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.ending import dismiss
 from midflight.coordinator.core.placing import launch
 from midflight.coordinator.core.state import (
     Change,
     ChangeStage,
-    MemberState,
     Phase,
     Request,
     Stage,
     State,
 )
-from midflight.protocol.messages import Abandon, Dismiss, Prepare, Switch
+from midflight.coordinator.core.switch_step import switch_step
+from midflight.coordinator.core.wishing import OWN_WISHES, objection, spares, target_of
+from midflight.protocol.messages import Abandon, Prepare, Switch
 from midflight.protocol.world import World
 
-MARGIN = 1  # steps between the furthest member and the switch
-NEWS_SECONDS = 0.03  # how long the news may take to reach everybody
-
-
-def target_of(request: Request, state: State) -> int:
-    if request.to is not None:
-        return request.to
-    if request.origin == "notice":
-        return max(state.size - len(request.names), state.spec.min_np)
-    if request.origin != "request":
-        return state.size - len(request.names)
-    return state.wanted + request.add - request.remove - len(request.names)
-
-
-def objection(request: Request, state: State) -> str | None:
-    """Why a request cannot be accepted, or None."""
-    known = set(state.world.names) if state.world else set()
-    for name in request.names:
-        if name not in known:
-            return (
-                f"no member is named {name!r}; there are {', '.join(sorted(known)) or 'none yet'}"
-            )
-    target = target_of(request, state)
-    if target > state.spec.max_np:
-        return f"{target} members are more than --max-np {state.spec.max_np}"
-    if target < state.spec.min_np:
-        return f"{target} members are fewer than --min-np {state.spec.min_np}"
-    return None
+RETRY_SECONDS = 1.0  # before a change of the job's own accord is tried again
 
 
 def begin(draft: Draft, request: Request) -> None:
     """Take a request up. The job is STABLE and nothing else is under way."""
     state = draft.state
+    assert state.world is not None
+    if request.origin == "replace":  # some of those who are to go may have gone meanwhile
+        request = replace(request, names=tuple(n for n in request.names if n in state.world))
     if problem := objection(request, state):
         draft.answer(request, False, problem)
         return
-    target = target_of(request, state)
-    leavers = _leavers(state, request, target)
-    if target == state.size and not leavers:
-        draft.set(wanted=target)
-        draft.answer(request, True, f"the job has {target} members already")
+    change = _recounted(state, Change(request=request, target=target_of(request, state)))
+    if not change.leavers and not change.missing:
+        _adopt_target(draft, change)
+        draft.answer(request, True, f"the job has {state.size} members already")
         return
-    change = Change(request=request, target=target, leavers=leavers)
     draft.set(change=change)
-    draft.enter(Phase.PREPARING, f"{state.size} to {target} members")
-    draft.inform(request, f"preparing {target} members")
+    draft.enter(Phase.PREPARING, f"{state.size} to {change.target} members")
+    draft.inform(request, f"preparing {change.target} members")
     proceed(draft)
 
 
 def _leavers(state: State, request: Request, target: int) -> tuple[str, ...]:
     """Who leaves: those named, then the newest, as many as the target wants."""
-    assert state.world is not None
-    leavers = list(request.names)
-    surplus = state.size - len(leavers) - target
-    if surplus > 0:
-        others = [name for name in reversed(state.world.names) if name not in leavers]
-        leavers += others[:surplus]
-    return tuple(leavers)
+    world = state.world.names if state.world else ()
+    leavers = [name for name in request.names if name in world]
+    surplus = max(0, len(world) - len(leavers) - target)
+    others = [name for name in reversed(world) if name not in leavers]
+    return (*leavers, *others[:surplus])
 
 
 def proceed(draft: Draft) -> None:
@@ -97,12 +70,8 @@ def proceed(draft: Draft) -> None:
 def _start_joiners(draft: Draft, change: Change) -> None:
     change = _recounted(draft.state, change)
     if change.missing:
-        spare = [
-            m.name
-            for m in draft.state.members.values()
-            if m.stage is Stage.JOINED and m.connected and m.name not in change.joiners
-        ][: change.missing]
-        names = (*spare, *launch(draft, change.missing - len(spare)))
+        idle = [member.name for member in spares(draft.state)][: change.missing]
+        names = (*idle, *launch(draft, change.missing - len(idle)))
         change = replace(
             change, joiners=change.joiners + names, missing=change.missing - len(names)
         )
@@ -120,11 +89,17 @@ def _start_joiners(draft: Draft, change: Change) -> None:
 
 
 def _recounted(state: State, change: Change) -> Change:
-    """Who still has to come and go, given the world as it is now."""
+    """Who still has to come and go, given the world as it is now.
+
+    Only a request for newcomers waits for them; leaving needs no more than the minimum to stay.
+    """
+    request = change.request
     world = state.world.names if state.world else ()
-    leavers = tuple(name for name in change.leavers if name in world)
+    leavers = _leavers(state, request, change.target)
     joiners = tuple(n for n in change.joiners if n in state.members and n not in world)
-    missing = max(0, change.target - (len(world) - len(leavers)) - len(joiners))
+    brings = request.to is not None or request.add > 0
+    size = change.target if brings else state.spec.min_np
+    missing = max(0, size - (len(world) - len(leavers)) - len(joiners))
     return replace(change, leavers=leavers, joiners=joiners, missing=missing)
 
 
@@ -168,26 +143,19 @@ def _switch(draft: Draft, change: Change) -> None:
     assert world is not None and state.world is not None
     step = switch_step(state.named(state.world), state.best_step, draft.now)
     draft.set(change=replace(change, stage=ChangeStage.SWITCHING, step=step))
+    draft.set_members(world.names, stage=Stage.ACTIVE)
     draft.enter(Phase.SWITCHING, f"{state.size} to {world.size} members at step {step}")
     audience = dict.fromkeys((*state.world.names, *world.names))
     draft.tell(audience, Switch(world, change.joiners, step), durable=True)
     draft.inform(change.request, f"switching to {world.size} members at step {step}")
 
 
-def switch_step(members: Iterable[MemberState], best: int, now: float) -> int:
-    """A step that nobody will have begun, or asked data for, when the news arrives."""
-    members = tuple(members)
-    rate = max((m.rate for m in members), default=0.0)
-    furthest = max((m.step + m.rate * (now - m.heard_at) for m in members), default=0.0)
-    asked = max((m.horizon for m in members), default=0)
-    reached = max(int(furthest), best, asked)
-    return reached + MARGIN + math.ceil(rate * NEWS_SECONDS)
-
-
 def settled(draft: Draft, name: str, generation: int, step: int) -> None:
     """A member has passed the switch. When all have, the change is done."""
     change = draft.state.change
     if change is None or change.world is None or change.world.generation != generation:
+        return
+    if change.stage is not ChangeStage.SWITCHING:
         return
     draft.set_member(name, holds_state=True, step=step, moved_at=draft.now)
     change = replace(change, settled=change.settled | {name})
@@ -204,10 +172,8 @@ def _complete(draft: Draft, change: Change) -> None:
     before = state.size
     draft.set(world=change.world, change=None)
     _adopt_target(draft, change)
-    draft.set_members(change.world.names, stage=Stage.ACTIVE)
     leaving = [name for name in change.leavers if name in state.members]
-    draft.set_members(leaving, stage=Stage.LEAVING)
-    draft.tell(leaving, Dismiss("the job has been made smaller", failed=False))
+    dismiss(draft, leaving, "the job has been made smaller")
     draft.enter(Phase.STABLE)
     line = (
         f"resized from {before} to {change.world.size} members at step {change.step} "
@@ -235,27 +201,67 @@ def _unfinished(change: Change, state: State) -> Request | None:
     return replace(change.request, to=None, add=0, remove=0, names=names, origin="replace")
 
 
-def abort(draft: Draft, reason: str) -> None:
-    """Take everything back; those in training never noticed."""
+def set_aside(draft: Draft) -> None:
+    """Let go of the change that is under way; its joiners stay, the next change can use them."""
+    change = draft.state.change
+    assert change is not None and change.stage is not ChangeStage.SWITCHING
+    if change.world is not None:
+        here = [name for name in change.world.names if name in draft.state.members]
+        draft.tell(here, Abandon(change.world.generation))
+    draft.set(change=None)
+    if draft.state.phase is Phase.PREPARING:
+        draft.enter(Phase.STABLE)
+
+
+def abort(draft: Draft, reason: str, blamed: Iterable[str] = ()) -> None:
+    """Take everything back; those in training never noticed. Hosts of the blamed are avoided."""
     change = draft.state.change
     if change is None:
         return
-    if change.world is not None:
-        names = [n for n in change.world.names if n not in change.joiners]
-        draft.tell(names, Abandon(change.world.generation))
-    for name in change.joiners:
-        if member := draft.state.members.get(name):
-            draft.stop(member)
-            draft.drop_member(name)
-    draft.set(change=None)
-    draft.enter(Phase.STABLE)
+    known = [draft.state.members[name] for name in blamed if name in draft.state.members]
+    for host in dict.fromkeys(member.host for member in known):
+        hosts.cool_down(draft, host)
+    stop_all(draft, [member.name for member in known])
+    wanted_by_people = change.request.origin == "request"
+    if wanted_by_people and draft.state.phase is Phase.PREPARING:
+        stop_all(draft, change.joiners)
+    set_aside(draft)
     draft.answer(
         change.request, False, f"{reason}; the job goes on with {draft.state.size} members"
     )
-    if change.request.origin == "request":
+    if wanted_by_people:
         draft.say(f"the resize was taken back: {reason}", "warning")
     else:
+        draft.set(retry_at=draft.now + RETRY_SECONDS)
         draft.say(f"{change.request.origin}: taken back: {reason}", "debug")
+
+
+def stop_all(draft: Draft, names: Iterable[str]) -> None:
+    """End processes that nobody in training has to do with."""
+    for name in names:
+        if member := draft.state.members.get(name):
+            draft.stop(member)
+            draft.drop_member(name)
+
+
+def make_way(draft: Draft) -> None:
+    """A notice cannot wait for a change that takes its time; that one comes afterwards."""
+    change = draft.state.change
+    if change is None or change.stage is ChangeStage.SWITCHING:
+        return
+    set_aside(draft)
+    if change.request.origin not in OWN_WISHES:
+        draft.set(queue=(change.request, *draft.state.queue))
+
+
+def not_ready(draft: Draft, name: str, generation: int, reason: str) -> None:
+    """A member could not prepare: nobody will switch. Newcomers are suspected first."""
+    change = draft.state.change
+    if change is None or change.stage is not ChangeStage.CONNECTING or change.world is None:
+        return
+    if change.world.generation == generation:
+        blamed = [name] if name in change.joiners else change.joiners
+        abort(draft, f"{name} could not prepare: {reason}", blamed)
 
 
 def check_deadline(draft: Draft) -> None:
@@ -264,65 +270,18 @@ def check_deadline(draft: Draft) -> None:
         return
     if draft.now < change.request.deadline:
         return
-    late = [
-        name
-        for name in change.joiners
-        if name in draft.state.members and draft.state.members[name].stage is Stage.STARTING
-    ]
+    blamed: Iterable[str] = ()
     if change.missing:
-        why = (
-            f"no free slot for {change.missing} of the new members "
-            f"({hosts.describe_capacity(draft.state, draft.now)})"
-        )
-    elif late:
-        why = f"{', '.join(late)} did not become ready in time"
-        for host in dict.fromkeys(draft.state.members[name].host for name in late):
-            hosts.cool_down(draft, host)
+        capacity = hosts.describe_capacity(draft.state, draft.now)
+        why = f"no free slot for {change.missing} of the new members ({capacity})"
+    elif blamed := _not_there(draft.state, change):
+        why = f"{', '.join(blamed)} did not become ready in time"
     else:
         why = "the members could not be connected in time"
-    abort(draft, why)
+        blamed = change.joiners
+    abort(draft, why, blamed)
 
 
-def next_wish(draft: Draft) -> Request | None:
-    """What to do when nothing is under way: notices first, then requests, then the wanted size."""
-    state = draft.state
-    if state.world is None:
-        return None
-    if notice := _notice(draft):
-        return notice
-    if state.queue:
-        request, *rest = state.queue
-        draft.set(queue=tuple(rest))
-        return request
-    far = draft.now + state.spec.elastic_timeout
-    if state.size > state.wanted:
-        return Request(None, far, to=state.wanted, origin="shrink")
-    room = _room(draft)
-    if state.size < state.wanted and room:
-        return Request(None, far, to=min(state.wanted, state.size + room), origin="growth")
-    return None
-
-
-def _room(draft: Draft) -> int:
-    spare = sum(m.stage is Stage.JOINED and m.connected for m in draft.state.members.values())
-    return len(hosts.free_slots(draft.state, draft.now)) + spare
-
-
-def _notice(draft: Draft) -> Request | None:
-    """Members that have been told to go, or whose host goes, if the rest can do without them."""
-    state = draft.state
-    going = [m for m in state.named(state.world) if leaving_at(m, state) is not None]
-    if not going:
-        return None
-    left = state.size - len(going)
-    deadline = min(leaving_at(m, state) or 0.0 for m in going)
-    if draft.now >= deadline or left + _room(draft) < max(1, state.spec.min_np):
-        return None  # their end will be a failure like any other
-    return Request(None, deadline, names=tuple(m.name for m in going), origin="notice")
-
-
-def leaving_at(member: MemberState, state: State) -> float | None:
-    host = state.hosts.get(member.host)
-    host_until = host.notice_until if host is not None else None
-    times = [t for t in (member.notice_until, host_until) if t is not None]
-    return min(times) if times else None
+def _not_there(state: State, change: Change) -> list[str]:
+    joiners = [state.members[name] for name in change.joiners if name in state.members]
+    return [m.name for m in joiners if m.stage is Stage.STARTING]

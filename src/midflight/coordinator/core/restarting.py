@@ -9,8 +9,8 @@ from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.ending import fail, succeed
 from midflight.coordinator.core.placing import launch
-from midflight.coordinator.core.resizing import objection, target_of
 from midflight.coordinator.core.state import Phase, Request, Stage
+from midflight.coordinator.core.wishing import objection, target_of
 from midflight.protocol.world import World
 
 PATIENCE = 0.5  # seconds in which the others may fail by themselves
@@ -31,8 +31,10 @@ def exited(draft: Draft, name: str, code: int, reason: str) -> None:
         return
     hosts.cool_down(draft, member.host)
     draft.say(f"lost {name}: {reason}", "warning")
-    if not any(not m.finished for m in draft.state.members.values()):
+    if not draft.state.members:
         fail(draft, f"all members failed; the last: {name}: {reason}")
+    elif all(m.finished for m in draft.state.members.values()):
+        fail(draft, f"{name} failed, after the others had finished: {reason}")
     elif draft.state.suspicion is None:
         draft.set(suspicion=draft.now + PATIENCE, detail=f"{name}: {reason}")
 
@@ -44,7 +46,7 @@ def check(draft: Draft) -> None:
         if draft.state.phase is Phase.RESTARTING and not draft.state.members:
             _relaunch(draft)
         return
-    draft.set(suspicion=None, resets=draft.state.resets + 1)
+    draft.set(resets=draft.state.resets + 1)
     launched = draft.state.launched_at or draft.now
     quick = draft.now - launched < draft.state.spec.start_timeout
     draft.set(stalls=draft.state.stalls + 1 if quick else 1)
@@ -61,6 +63,8 @@ def resize(draft: Draft, request: Request) -> None:
     state = draft.state
     problem = objection(request, state)
     target = target_of(request, state)
+    if problem is None and any(member.finished for member in state.members.values()):
+        problem = "some members have finished already"
     room = len(hosts.free_slots(state, draft.now)) + state.size
     if problem is None and target > room:
         capacity = hosts.describe_capacity(state, draft.now)
@@ -75,9 +79,13 @@ def resize(draft: Draft, request: Request) -> None:
 
 
 def restart(draft: Draft) -> None:
+    draft.set(suspicion=None)
     draft.enter(Phase.RESTARTING)
-    for member in draft.state.members.values():
-        draft.stop(member, STOP_GRACE)
+    for member in tuple(draft.state.members.values()):
+        if member.finished:  # its process is gone already
+            draft.drop_member(member.name)
+        else:
+            draft.stop(member, STOP_GRACE)
     _relaunch(draft)
 
 

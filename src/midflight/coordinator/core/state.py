@@ -25,6 +25,7 @@ class Phase(enum.Enum):
     FAILED = "failed"
 
 
+TRAINING = (Phase.STABLE, Phase.PREPARING, Phase.SWITCHING)
 OVER = (Phase.ENDING, Phase.SUCCEEDED, Phase.FAILED)
 
 
@@ -39,7 +40,7 @@ class Stage(enum.Enum):
 
     STARTING = "starting"
     JOINED = "joined"  # has built its model and dialled in
-    ACTIVE = "active"  # in the world
+    ACTIVE = "active"  # in a world that was announced
     LEAVING = "leaving"  # dismissed, not gone yet
 
 
@@ -52,7 +53,8 @@ class HostState:
     heard_at: float = 0.0
     failures: int = 0
     cooling_until: float = 0.0
-    leaving: bool = False  # it gave notice, or discovery no longer lists it
+    leaving: bool = False  # it gave notice
+    unlisted: bool = False  # discovery no longer lists it
     notice_until: float | None = None  # when a leaving host is gone
 
 
@@ -94,7 +96,7 @@ class Request:
     add: int = 0
     remove: int = 0
     names: tuple[str, ...] = ()
-    origin: str = "request"  # request | growth | shrink | notice
+    origin: str = "request"  # request | replace (its second half) | growth | shrink | notice
 
 
 class ChangeStage(enum.Enum):
@@ -126,6 +128,7 @@ class Forming:
     world: World
     deadline: float
     settled: frozenset[str] = frozenset()
+    resumed: bool = False  # read from the store: it may be formed already, or may never be
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,9 @@ class State:
     stalls: int = 0  # unplanned worlds in a row without a completed step
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
-    waiting_since: float | None = None
+    waiting_since: float | None = None  # since when too few are there to form a world
+    retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
+    ticked_at: float = 0.0
     first_error: str = ""
     exit_code: int | None = None
 
@@ -162,6 +167,11 @@ class State:
     @property
     def size(self) -> int:
         return self.world.size if self.world else 0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a training state that somebody must hold."""
+        return self.world is not None or self.best_step > 0
 
 
 def initial(spec: JobSpec, now: float) -> State:
@@ -189,7 +199,8 @@ def durable(state: State) -> tuple[object, ...]:
 def restored(state: State, now: float, saved_at: float) -> State:
     """A state read from the store, as seen by the coordinator that takes it up.
 
-    Nobody is connected yet; every running deadline is counted from now on.
+    Nobody is connected yet. Times are moved to this one's clock; `saved_at` is what the clock
+    of the saved times would show now.
     """
     shift = now - saved_at
 
@@ -197,34 +208,64 @@ def restored(state: State, now: float, saved_at: float) -> State:
         return None if moment is None else moment + shift
 
     hosts = {
-        name: replace(host, connected=False, heard_at=now, cooling_until=host.cooling_until + shift)
+        name: replace(
+            host,
+            connected=False,
+            heard_at=now,
+            cooling_until=host.cooling_until + shift,
+            notice_until=later(host.notice_until),
+        )
         for name, host in state.hosts.items()
     }
     members = {
         name: replace(
-            member, connected=False, heard_at=now, moved_at=now, born_at=now, probed_at=None
+            member,
+            connected=False,
+            heard_at=now,
+            moved_at=now,
+            born_at=member.born_at + shift,
+            probed_at=None,
+            notice_until=later(member.notice_until),
         )
         for name, member in state.members.items()
     }
-    change = state.change
-    if change is not None:
-        request = replace(change.request, ticket=None, deadline=change.request.deadline + shift)
-        change = replace(change, request=request)
     forming = state.forming
     if forming is not None:
-        forming = replace(forming, deadline=forming.deadline + shift)
-    queue = tuple(
-        replace(request, ticket=None, deadline=request.deadline + shift) for request in state.queue
-    )
+        forming = replace(
+            forming, deadline=forming.deadline + shift, settled=frozenset(), resumed=True
+        )
     return replace(
         state,
         hosts=hosts,
         members=members,
-        change=change,
+        change=state.change and _resumed(state.change, shift),
         forming=forming,
-        queue=queue,
+        queue=tuple(_nobody_waits(request, shift) for request in state.queue),
         started_at=state.started_at + shift,
         launched_at=later(state.launched_at),
         waiting_since=later(state.waiting_since),
         suspicion=None,
+        retry_at=0.0,
+        ticked_at=now,
     )
+
+
+def _resumed(change: Change, shift: float) -> Change:
+    """The keys of a group that was being connected are lost: it has to be connected anew."""
+    change = replace(change, request=_nobody_waits(change.request, shift))
+    return rewound(change) if change.stage is ChangeStage.CONNECTING else change
+
+
+def rewound(change: Change) -> Change:
+    """The change from its beginning, with the joiners it has."""
+    return replace(
+        change,
+        stage=ChangeStage.STARTING,
+        world=None,
+        ready=frozenset(),
+        settled=frozenset(),
+    )
+
+
+def _nobody_waits(request: Request, shift: float) -> Request:
+    return replace(request, ticket=None, deadline=request.deadline + shift)

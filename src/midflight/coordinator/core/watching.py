@@ -8,17 +8,29 @@ waiting for longer than the hang timeout is out, too.
 
 from dataclasses import replace
 
+from midflight.coordinator.core.departing import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
-from midflight.coordinator.core.forming import lose, recover
-from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage
+from midflight.coordinator.core.forming import recover, survivors
+from midflight.coordinator.core.state import (
+    TRAINING,
+    ChangeStage,
+    MemberState,
+    Mode,
+    Phase,
+    Stage,
+    State,
+)
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
+BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
+OWN_PAUSE = 1.0  # a longer one between two ticks: it was this process that did not listen
 GONE_SECONDS = 0.5  # the agent has reported the exit of a process long before that
 
 
 def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str]) -> None:
     """Write down who was heard since the last tick, and how far they are."""
+    _forgive_own_pause(draft)
     members = dict(draft.state.members)
     best = draft.state.best_step
     for name, beat in beats.items():
@@ -32,6 +44,26 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     if best > draft.state.best_step:
         draft.set(best_step=best, stalls=0)
     draft.set(members=members, hosts=hosts)
+
+
+def _forgive_own_pause(draft: Draft) -> None:
+    """A coordinator that was stopped for a while has heard nobody; that is not their silence."""
+    state = draft.state
+    pause = draft.now - state.ticked_at
+    draft.set(ticked_at=draft.now)
+    if state.ticked_at == 0.0 or pause <= OWN_PAUSE:
+        return
+
+    def later(moment: float) -> float:
+        return min(draft.now, moment + pause)
+
+    draft.set(
+        hosts={n: replace(h, heard_at=later(h.heard_at)) for n, h in state.hosts.items()},
+        members={
+            n: replace(m, heard_at=later(m.heard_at), moved_at=later(m.moved_at))
+            for n, m in state.members.items()
+        },
+    )
 
 
 def _heard(member: MemberState, beat: Beating) -> MemberState:
@@ -58,6 +90,7 @@ def watch(draft: Draft) -> None:
     if draft.state.mode is not Mode.ELASTIC:
         return
     _silent_members(draft)
+    watch_leavers(draft)
     _hangs(draft)
     _unexplained_break(draft)
 
@@ -69,10 +102,7 @@ def _lost_hosts(draft: Draft) -> None:
             continue
         members = [m for m in draft.state.members.values() if m.host == host.name]
         silent = [m.name for m in members if draft.now - m.heard_at > lease]
-        if host.connected:
-            draft.set_host(host.name, connected=False)
-        if silent:
-            lose(draft, silent, f"host {host.name} has said nothing for {lease:g} s")
+        gone(draft, silent, KILLED, f"host {host.name} has said nothing for {lease:g} s")
 
 
 def _silent_members(draft: Draft) -> None:
@@ -80,47 +110,92 @@ def _silent_members(draft: Draft) -> None:
     for member in tuple(draft.state.members.values()):
         if not member.joined or member.stage is Stage.STARTING:
             continue
+        if member.stage is Stage.LEAVING and not member.connected:
+            continue  # that is how they leave
         quiet = draft.now - member.heard_at
         host = draft.state.hosts.get(member.host)
         if quiet <= spec.silence or host is None or not host.connected:
             continue
         if not member.connected and quiet > spec.lease:
-            lose(draft, [member.name], f"it did not come back within {spec.lease:g} s")
+            reason = f"it did not come back within {spec.lease:g} s"
+            gone(draft, [member.name], KILLED, reason)
         elif member.probed_at is None or draft.now - member.probed_at > PROBE_AGAIN:
             draft.set_member(member.name, probed_at=draft.now)
             draft.probe(member)
 
 
+def watch_leavers(draft: Draft) -> None:
+    """Whoever was let go and does not end is ended."""
+    grace = draft.state.spec.grace
+    for member in tuple(draft.state.members.values()):
+        if member.stage is Stage.LEAVING and draft.now - member.moved_at > grace:
+            draft.stop(member)
+            gone(draft, [member.name], KILLED, f"it did not end within {grace:g} s")
+
+
 def probed(draft: Draft, name: str, state: str) -> None:
-    """The host's answer about a silent member."""
+    """The host's answer about a silent member, or about one that it did not mention."""
     member = draft.state.members.get(name)
     if member is None or state == "running":
         return
     if member.probed_at is None and member.connected:
         return  # it has been heard again meanwhile
     if state == "stopped":
-        lose(draft, [name], "its process is stopped; it is ended")
-    elif member.stage is not Stage.LEAVING and draft.now - member.heard_at > GONE_SECONDS:
-        lose(draft, [name], "its process is gone")
+        draft.stop(member)
+        gone(draft, [name], KILLED, "its process is stopped; it is ended")
+    else:
+        let_go = member.finished or member.stage is Stage.LEAVING
+        gone(draft, [name], 0 if let_go else KILLED, "its process is gone")
 
 
 def _hangs(draft: Draft) -> None:
     """All but some wait in a collective, for too long: those that do not are stuck."""
     state = draft.state
-    if state.phase not in (Phase.STABLE, Phase.PREPARING, Phase.SWITCHING):
+    if state.phase not in TRAINING:
         return
-    members = state.named(state.world)
     limit = state.spec.hang_timeout
-    idle = [m for m in members if not m.waiting and draft.now - m.moved_at > limit]
-    waiting = [m for m in members if m.waiting and draft.now - m.moved_at > limit]
-    if waiting and idle and len(waiting) + len(idle) == len(members):
-        names = [m.name for m in idle]
-        lose(draft, names, f"no step for {limit:g} s, while the others wait for it")
+    members = survivors(state)
+    if not members or any(draft.now - m.moved_at <= limit for m in members):
+        return
+    idle = [m.name for m in members if not m.waiting]
+    if _stuck_in_switch(state):
+        recover(draft, f"the switch has stood still for {limit:g} s", explained=False)
+    elif not idle:
+        recover(draft, f"all members have waited for {limit:g} s", explained=False)
+    elif len(idle) < len(members):
+        gone(draft, idle, KILLED, f"no step for {limit:g} s, while the others wait for it")
+
+
+def _stuck_in_switch(state: State) -> bool:
+    """Whether all have come to the step of the switch; if they have, they wait for each other."""
+    change = state.change
+    if change is None or change.stage is not ChangeStage.SWITCHING:
+        return False
+    return all(member.step >= change.step for member in state.named(state.world))
+
+
+def broke(draft: Draft, generation: int, reason: str) -> None:
+    """A collective failed somewhere. Usually the reason is known within milliseconds."""
+    if draft.state.suspicion is None and generation in _at_work(draft.state):
+        draft.set(suspicion=draft.now + BREAK_SECONDS, detail=reason)
+
+
+def _at_work(state: State) -> list[int]:
+    """The generations in which members may be at work now."""
+    if state.forming is not None:
+        return [state.forming.world.generation]
+    if state.world is None or state.phase not in TRAINING:
+        return []
+    coming = state.change.world if state.change and state.phase is Phase.SWITCHING else None
+    return [world.generation for world in (state.world, coming) if world is not None]
 
 
 def _unexplained_break(draft: Draft) -> None:
     """A collective broke, and nobody turned out to be missing: form the world anew."""
-    suspicion = draft.state.suspicion
-    if suspicion is not None and draft.now >= suspicion:
+    state = draft.state
+    if state.suspicion is None or draft.now < state.suspicion:
+        return
+    oldest = draft.now - state.spec.silence
+    if all(member.connected and member.heard_at >= oldest for member in survivors(state)):
         draft.say("a collective broke and nobody is missing: forming the world anew", "warning")
-        recover(draft, draft.state.detail or "a collective broke")
+        recover(draft, state.detail or "a collective broke", explained=False)

@@ -1,0 +1,115 @@
+"""Simulated agents and members over real sockets, for measuring the coordinator alone.
+
+They speak the whole protocol (handshake, heartbeats, readiness, switches) and train nothing. All
+of them live in one asyncio loop in this process; the coordinator is a process of its own.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from midflight.errors import MidflightError
+from midflight.protocol import messages as say
+from midflight.protocol.wire import AsyncWire, dial
+
+BEAT_SECONDS = 1.0  # slower than real members: the simulation shares two cores with its subject
+
+
+class SimulatedMember:
+    def __init__(self, name: str, address: str, secret: bytes, exited: Callable[[int], None]) -> None:
+        self._name = name
+        self._address = address
+        self._secret = secret
+        self._exited = exited
+        self._step = 0
+        self._wire: AsyncWire | None = None
+        self.task = asyncio.get_running_loop().create_task(self._live())
+
+    def die(self) -> None:
+        """As if killed: the connection closes, and the agent reports it."""
+        if self._wire is not None:
+            self._wire.abort()
+        self.task.cancel()
+        self._exited(-9)
+
+    async def _live(self) -> None:
+        self._wire = wire = await dial(self._address, "member", self._name, self._secret)
+        wire.send(say.MemberJoined(1, 0, 0, ""))
+        beats = asyncio.get_running_loop().create_task(self._beat(wire))
+        try:
+            while True:
+                if self._answer(wire, await wire.receive()):
+                    break
+        except MidflightError:
+            return
+        finally:
+            beats.cancel()
+        wire.close()
+        self._exited(0)
+
+    async def _beat(self, wire: AsyncWire) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            wire.send(say.Beat(self._step, self._step, False))
+
+    def _answer(self, wire: AsyncWire, message: object) -> bool:
+        match message:
+            case say.Form(world):
+                wire.send(say.MemberSettled(world.generation, self._step))
+            case say.Prepare(world, _):
+                wire.send(say.MemberReady(world.generation, self._step, self._step))
+            case say.Switch(world, _, step):
+                self._step = step
+                wire.send(say.MemberSettled(world.generation, step))
+            case say.Dismiss():
+                return True
+            case _:
+                pass
+        return False
+
+
+class SimulatedAgent:
+    def __init__(self, name: str, slots: int, address: str, secret: bytes) -> None:
+        self._name = name
+        self._slots = slots
+        self._address = address
+        self._secret = secret
+        self.members: dict[str, SimulatedMember] = {}
+
+    async def live(self) -> None:
+        wire = await dial(self._address, "agent", self._name, self._secret)
+        wire.send(say.AgentJoined(self._slots, "127.0.0.1", 1, ()))
+        beats = asyncio.get_running_loop().create_task(self._beat(wire))
+        with contextlib.suppress(MidflightError):
+            while True:
+                self._obey(wire, await wire.receive())
+        beats.cancel()
+
+    async def _beat(self, wire: AsyncWire) -> None:
+        while True:
+            await asyncio.sleep(BEAT_SECONDS)
+            wire.send(say.AgentBeat())
+
+    def _obey(self, wire: AsyncWire, message: object) -> None:
+        match message:
+            case say.StartMember():
+                name = message.member
+                wire.send(say.MemberStarted(name, 1, True))
+                self.members[name] = SimulatedMember(
+                    name, self._address, self._secret, lambda code: self._exit(wire, name, code)
+                )
+            case say.StopMember(member, _):
+                if member in self.members:
+                    self.members[member].die()
+            case say.FindPort():
+                wire.send(say.PortFound(29500))
+            case say.ProbeMember(member):
+                wire.send(say.MemberProbed(member, "running"))
+            case say.Shutdown():
+                wire.close()
+            case _:
+                pass
+
+    def _exit(self, wire: AsyncWire, member: str, code: int) -> None:
+        if self.members.pop(member, None) is not None:
+            wire.send(say.MemberExited(member, code, ""))

@@ -1,0 +1,42 @@
+"""Elastic PyTorch training: the names a training script needs.
+
+`import midflight as mf` stays light. What needs torch is loaded when its name is first used, so
+that the command line, the agent and the coordinator never pay for it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from midflight.errors import MidflightError, WorldChanged
+
+if TYPE_CHECKING:
+    from midflight.runtime.sampler import ElasticBatchSampler
+    from midflight.runtime.session import Job, join
+
+__version__ = "0.1.0"
+__all__ = [
+    "ElasticBatchSampler",
+    "Job",
+    "MidflightError",
+    "WorldChanged",
+    "__version__",
+    "join",
+]
+
+_LOADED_WHEN_USED = {
+    "ElasticBatchSampler": "midflight.runtime.sampler",
+    "Job": "midflight.runtime.session",
+    "join": "midflight.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module 'midflight' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LOADED_WHEN_USED[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

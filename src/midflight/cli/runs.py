@@ -1,0 +1,42 @@
+"""Finding a run by its name, and its coordinator, for the verbs that speak of one."""
+
+import os
+
+from midflight.errors import Unreachable
+from midflight.protocol.messages import Status
+from midflight.protocol.wire import SyncWire
+from midflight.run.calling import call
+from midflight.run.record import read_record
+from midflight.run.saved import ENDED, saved_status
+from midflight.store.rundir import RunDir, home
+
+PATIENCE = 5.0  # seconds for a coordinator that is being started again
+_OVER = {phase.value for phase in ENDED}
+
+
+def find_run(name: str) -> RunDir:
+    folder = RunDir.of(name, os.environ)
+    if not (folder.path / "spec.json").exists():
+        known = ", ".join(known_runs()) or "none yet"
+        raise Unreachable(f"no run is named {name!r}; known runs: {known}")
+    return folder
+
+
+def known_runs() -> list[str]:
+    return sorted(path.parent.name for path in (home(os.environ) / "runs").glob("*/spec.json"))
+
+
+def call_run(folder: RunDir) -> SyncWire | Status:
+    """A wire to the run's coordinator; its last status instead if the run is over."""
+    try:
+        return call(folder)
+    except Unreachable:
+        last = last_status(folder)
+        if last is not None and last.phase in _OVER:
+            return last
+    return call(folder, PATIENCE)
+
+
+def last_status(folder: RunDir) -> Status | None:
+    """From the store; None if nothing was ever saved."""
+    return saved_status(read_record(folder).store, folder.path.name)

@@ -1,0 +1,73 @@
+"""`midflight status RUN`: asks the coordinator, or, when it does not answer, the store."""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from midflight.cli.runs import call_run, find_run, last_status
+from midflight.cli.tables import table
+from midflight.errors import ConnectionLost, Unreachable
+from midflight.protocol import codec
+from midflight.protocol.messages import Status
+from midflight.run.arguments import Parser, say
+from midflight.run.calling import ask_status
+from midflight.store.rundir import RunDir
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    status = current_status(find_run(options.run))
+    print(as_json(status) if options.output == "json" else as_text(status))
+    return 0
+
+
+def current_status(folder: RunDir) -> Status:
+    try:
+        answer = call_run(folder)
+        return answer if isinstance(answer, Status) else ask_status(answer)
+    except (Unreachable, ConnectionLost) as error:
+        last = last_status(folder)
+        if last is None:
+            raise
+        say(f"warning: {error}; this is what was last saved")
+        return last
+
+
+def as_json(status: Status) -> str:
+    return json.dumps(codec.encode(status), indent=2)
+
+
+def as_text(status: Status) -> str:
+    head = {
+        "run": status.name,
+        "phase": status.phase,
+        "detail": status.detail or "-",
+        "generation": status.generation,
+        "step": status.step,
+        "members": f"{len(status.members)} of {status.wanted} wanted",
+        "limits": f"{status.min_np} to {status.max_np}",
+        "resets": status.resets,
+    }
+    members = [
+        (m.name, "-" if m.rank is None else m.rank, m.host, m.pid or "-", m.step, m.state)
+        for m in status.members
+    ]
+    hosts = [
+        (h.name, h.slots, "yes" if h.connected else "no", f"{h.cooling:.0f}" if h.cooling else "-")
+        for h in status.hosts
+    ]
+    blocks = ["\n".join(f"{key + ':':<12}{value}" for key, value in head.items())]
+    if members:
+        blocks.append(table(("MEMBER", "RANK", "HOST", "PID", "STEP", "STATE"), members))
+    if hosts:
+        blocks.append(table(("HOST", "SLOTS", "CONNECTED", "COOLING (S)"), hosts))
+    return "\n\n".join(blocks)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(prog="midflight status", description="Shows how a run is doing.")
+    parser.add_argument("run", metavar="RUN", help="the name of the run")
+    parser.add_argument(
+        "-o", "--output", choices=("wide", "json"), default="wide", help="(default wide)"
+    )
+    return parser

@@ -1,0 +1,94 @@
+"""Processes that are gone, or as good as gone: what that means depends on what they were doing.
+
+Every way in which this becomes known (the agent reaps a child, a probe, a lost host, a hang) ends
+here, with all those that were lost together, so that one failure is mended once.
+"""
+
+import signal
+from collections.abc import Iterable
+
+from midflight.coordinator.core import ending, forming, hosts, launching, resizing, restarting
+from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.state import OVER, ChangeStage, MemberState, Mode, Phase, Stage
+
+KILLED = -int(signal.SIGKILL)
+
+
+def gone(draft: Draft, names: Iterable[str], code: int, reason: str) -> None:
+    """These members will not come back."""
+    lost = [draft.state.members[name] for name in names if name in draft.state.members]
+    if not lost:
+        return
+    if draft.state.mode is not Mode.ELASTIC and draft.state.phase not in OVER:
+        _gone_without_midflight(draft, lost, code, reason)
+        return
+    leaving = [m for m in lost if m.stage is Stage.LEAVING or draft.state.phase in OVER]
+    for member in leaving:
+        _left(draft, member, code, reason)
+    early = [m for m in lost if m not in leaving and _was_to_join(draft, m)]
+    if early:
+        _end_early(draft, early, reason)
+    rest = [m for m in lost if m not in leaving and m not in early]
+    if draft.state.phase is Phase.STARTING and draft.state.forming is None:
+        for member in rest:
+            _start_failed(draft, member, reason)
+    elif rest:
+        forming.lose(draft, [m.name for m in rest], reason, cool=code != 0)
+
+
+def describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"
+
+
+def _gone_without_midflight(draft: Draft, lost: list[MemberState], code: int, reason: str) -> None:
+    if draft.state.mode is Mode.UNKNOWN:
+        launching.settle_for_restarts(draft)
+    for member in lost:
+        if draft.state.phase not in OVER:
+            restarting.exited(draft, member.name, code, reason)
+
+
+def _was_to_join(draft: Draft, member: MemberState) -> bool:
+    change = draft.state.change
+    if change is None or change.stage is ChangeStage.SWITCHING:
+        return False
+    return member.name in change.joiners and member.stage is not Stage.ACTIVE
+
+
+def _end_early(draft: Draft, lost: list[MemberState], reason: str) -> None:
+    for member in lost:
+        draft.stop(member)
+        draft.drop_member(member.name)
+    for host in dict.fromkeys(member.host for member in lost):
+        hosts.cool_down(draft, host)
+    first = lost[0]
+    resizing.abort(draft, f"{first.name} on {first.host} ended before it was ready: {reason}")
+
+
+def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
+    draft.drop_member(member.name)
+    if draft.state.phase is not Phase.ENDING:
+        return
+    if code != 0 and draft.state.exit_code is None:
+        draft.set(exit_code=1, first_error=f"{member.name} failed after training: {reason}")
+    if not draft.state.members:
+        if draft.state.exit_code:
+            ending.stop(draft, draft.state.first_error, 1)
+            draft.say(draft.state.first_error, "error")
+        else:
+            ending.succeed(draft)
+
+
+def _start_failed(draft: Draft, member: MemberState, reason: str) -> None:
+    """Before the first world: others may still make it."""
+    draft.stop(member)
+    draft.drop_member(member.name)
+    hosts.cool_down(draft, member.host)
+    draft.say(f"{member.name} on {member.host} ended before training began: {reason}", "warning")
+    if not draft.state.members:
+        ending.fail(draft, f"all members ended before training began; the last: {reason}")

@@ -1,0 +1,25 @@
+"""Signals to the launcher: the first asks for an orderly end, the second for an immediate one."""
+
+import asyncio
+import signal
+
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
+
+
+class Interrupts:
+    """Must be made inside the event loop."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.first: asyncio.Future[signal.Signals] = loop.create_future()
+        self.second: asyncio.Future[signal.Signals] = loop.create_future()
+        for number in EXIT_CODES:
+            # nohup ignores SIGHUP, and means it
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._heard, number)
+
+    def _heard(self, number: signal.Signals) -> None:
+        for future in (self.first, self.second):
+            if not future.done():
+                future.set_result(number)
+                return

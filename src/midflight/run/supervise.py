@@ -1,0 +1,186 @@
+"""The launcher's life: coordinator first, then agents, until the job is over or someone says stop.
+
+Whatever happens, nothing that was started here is left when this ends. After the first Ctrl-C the
+coordinator has a few seconds to end the job in good order; after the second, or when they are
+over, everything is killed.
+"""
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import replace
+from typing import Any
+
+from midflight.coordinator.core.state import Phase
+from midflight.errors import ConnectionLost, JobFailed, MidflightError
+from midflight.protocol.messages import HostsChanged
+from midflight.run.addresses import LOOPBACK, is_local, reach
+from midflight.run.agents import AgentPlan, Agents
+from midflight.run.arguments import say
+from midflight.run.calling import ask_status_async, call_async
+from midflight.run.claim import Claim
+from midflight.run.coordinator import CoordinatorKeeper
+from midflight.run.discovery import Discovery
+from midflight.run.hosts import Hosts
+from midflight.run.interrupts import EXIT_CODES, Interrupts
+from midflight.run.options import Options
+from midflight.run.processes import kill_session
+from midflight.run.record import read_record, write_record
+
+DISCOVERY_SECONDS = 1.0  # between two looks
+STOP_SECONDS = 4.0  # for an orderly end after the first signal
+LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
+_OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
+
+
+class Supervisor:
+    def __init__(self, options: Options, claim: Claim) -> None:
+        self._options = options
+        self._claim = claim
+        self._folder = options.folder
+        self._coordinator: CoordinatorKeeper | None = None
+        self._agents: Agents | None = None
+
+    async def run(self) -> int:
+        """The exit code, once everything is gone."""
+        interrupts = Interrupts()
+        self._introduce()
+        work = asyncio.create_task(self._work())
+        patience = LEAVE_SECONDS
+        try:
+            await _first_of(work, interrupts.first)
+            if work.done():
+                return work.result()
+            patience = 0.0
+            return await self._stop(work, interrupts)
+        finally:
+            await self._clear_up(work, patience)
+
+    async def _work(self) -> int:
+        hosts = await self._first_hosts()
+        elsewhere = next((host for host in hosts if not is_local(host)), None)
+        listen = self._options.listen or f"{LOOPBACK if elsewhere is None else '0.0.0.0'}:0"
+        self._coordinator = CoordinatorKeeper(
+            self._folder,
+            self._options.spec.name,
+            self._claim.store,
+            listen,
+            self._options.verbose,
+        )
+        job = asyncio.create_task(self._coordinator.keep())
+        life = asyncio.create_task(self._host_life(hosts, elsewhere))
+        try:
+            await _first_of(job, life)
+            if life.done():
+                life.result()  # an error of its own ends the run
+            return await job
+        finally:
+            for task in (job, life):
+                task.cancel()
+            await asyncio.gather(job, life, return_exceptions=True)
+
+    async def _host_life(self, hosts: Hosts, elsewhere: str | None) -> None:
+        """Start agents once the coordinator answers, and follow discovery if there is one."""
+        assert self._coordinator is not None
+        await self._coordinator.answering.wait()
+        address = self._folder.read_address()
+        assert address is not None
+        plan = AgentPlan(
+            self._options.spec,
+            str(self._folder.token_file.absolute()),
+            reach(address, elsewhere),
+            self._options.warm,
+            self._options.verbose,
+        )
+        self._agents = Agents(plan, self._note_agents, self._job_is_over)
+        self._agents.adopt(self._claim.agents)
+        self._agents.want(hosts)
+        if self._options.discovery is not None:
+            await self._follow(self._discovery(), self._agents)
+
+    def _introduce(self) -> None:
+        name, former = self._options.spec.name, self._claim.former
+        if former is not None:
+            say(
+                f"taking run {name} up again where it was cut off "
+                f"({former.phase.value}, step {former.best_step}); the options of its start hold"
+            )
+        elif not self._options.name_was_given:
+            say(f"this run is named {name}")
+
+    # --- discovery --------------------------------------------------------------------------
+
+    async def _first_hosts(self) -> Hosts:
+        if self._options.discovery is None:
+            return self._options.hosts
+        return await self._discovery().look()
+
+    def _discovery(self) -> Discovery:
+        assert self._options.discovery is not None
+        return Discovery(self._options.discovery, self._options.slots_per_host)
+
+    async def _follow(self, discovery: Discovery, agents: Agents) -> None:
+        failing = False
+        while True:
+            await asyncio.sleep(DISCOVERY_SECONDS)
+            try:
+                hosts = await discovery.look()
+            except JobFailed as error:
+                if not failing:
+                    say(f"warning: {error}; going on with the hosts it named before")
+                failing = True
+                continue
+            failing = False
+            await self._tell_hosts(hosts)
+            agents.want(hosts)
+
+    async def _tell_hosts(self, hosts: Hosts) -> None:
+        """Said anew each time: a coordinator or an agent may have come back meanwhile."""
+        try:
+            wire = await call_async(self._folder)
+        except MidflightError:
+            return  # it is being started again, and will be told the next time
+        wire.send(HostsChanged(hosts))
+        with contextlib.suppress(ConnectionLost):
+            await wire.finish()
+        wire.close()
+
+    # --- the end ----------------------------------------------------------------------------
+
+    async def _stop(self, work: "asyncio.Task[int]", interrupts: Interrupts) -> int:
+        number = interrupts.first.result()
+        say(f"stopping {self._options.spec.name} (again to kill at once)")
+        if self._agents is not None:
+            self._agents.hold()
+        if self._coordinator is None:
+            work.cancel()
+        else:
+            graceful = signal.SIGINT if number is signal.SIGINT else signal.SIGTERM
+            self._coordinator.stop(graceful)
+        await _first_of(work, interrupts.second, timeout=STOP_SECONDS)
+        finished = work.done() and not work.cancelled() and work.result() == 0
+        return 0 if finished else EXIT_CODES[number]
+
+    async def _clear_up(self, work: "asyncio.Task[int]", patience: float) -> None:
+        work.cancel()
+        await asyncio.wait({work})
+        if self._coordinator is not None:
+            await self._coordinator.kill()
+        if self._agents is not None:
+            await self._agents.end(patience)
+            return
+        for pid in self._claim.agents.values():  # found, but not taken over yet
+            kill_session(pid)
+
+    async def _job_is_over(self) -> bool:
+        try:
+            return (await ask_status_async(self._folder)).phase in _OVER
+        except MidflightError:
+            return False  # nobody answers: the coordinator is being started again
+
+    def _note_agents(self, agents: dict[str, int]) -> None:
+        write_record(self._folder, replace(read_record(self._folder), agents=agents))
+
+
+async def _first_of(*futures: "asyncio.Future[Any]", timeout: float | None = None) -> None:
+    await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,91 @@
+"""The command line by itself: which verbs there are, and what is said to a wrong one."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import midflight
+from midflight.cli.main import VERBS, main
+
+
+def test_every_verb_can_be_asked_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in VERBS:
+        with pytest.raises(SystemExit) as end:
+            main([verb, "--help"])
+        assert end.value.code == 0
+        assert f"midflight {verb}" in capsys.readouterr().out
+
+
+def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    assert all(f"  {verb} " in said for verb in VERBS)
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--version"]])
+def test_the_version_is_the_package_s(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(arguments) == 0
+    except SystemExit as end:
+        assert end.code == 0
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert capsys.readouterr().out == f"midflight {project['version']}\n"
+    assert project["version"] == midflight.__version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "wanted a verb (run, resize, status"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["--loud"], "unrecognized arguments: --loud"),
+        (["status"], "required: RUN"),
+        (["status", "demo", "-o", "yaml"], "invalid choice: 'yaml'"),
+        (["status", "Not A Name"], "a run's name has"),
+        (["resize", "demo"], "wanted either --to N"),
+        (["resize", "demo", "--to", "3", "--add", "1"], "wanted either --to N"),
+        (["resize", "demo", "--to", "0"], "wanted a whole number from 1"),
+        (["resize", "demo", "--add", "-1"], "wanted a whole number from 1"),
+        (["resize", "demo", "--to", "3", "--timeout", "inf"], "wanted a number of seconds"),
+        (["run", "-np", "0", "sh"], "wanted a whole number from 1"),
+        (["version", "now"], "unrecognized arguments: now"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_is_wrong_is_said_in_one_line_with_exit_code_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("midflight: error: ")
+    assert said.err.count("\n") == 1
+    assert complaint in said.err
+
+
+@pytest.mark.parametrize("verb", [["status"], ["resize", "--to", "2"]])
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(
+    verb: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
+    assert main([*verb, "demo"]) == 1
+    assert "no run is named 'demo'; known runs: none yet" in capsys.readouterr().err
+    for name in ("one", "two"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "spec.json").touch()
+    assert main([*verb, "demo"]) == 1
+    assert "known runs: one, two\n" in capsys.readouterr().err
+
+
+def test_a_name_that_midflight_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'fly'"):
+        _ = midflight.fly
+    assert {"join", "Job", "ElasticBatchSampler", "WorldChanged"} <= set(dir(midflight))

@@ -1,0 +1,401 @@
+"""A fake cluster around `handle`: agents and members that answer, on a clock that the test moves.
+
+`FakeCluster` plays the shell (what must be saved first is saved first, and a restart takes the
+state from the last save) and the members among themselves: they connect, hand the state over and
+step together, only while all of a world take part. Hooks make somebody die, hang, stop or be slow;
+then a failure in any order is a few lines. Everything a coordinator announces is checked by
+`promises.Promises` as it goes by.
+"""
+
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from midflight.coordinator.core import commands as do
+from midflight.coordinator.core import events
+from midflight.coordinator.core.handle import handle
+from midflight.coordinator.core.state import OVER, Phase, Request, durable, initial, restored
+from midflight.coordinator.saving import FORMAT, Saved
+from midflight.protocol import codec
+from midflight.protocol.job import JobSpec
+from tests.coordinator.fake_members import FakeAgent, FakeMember, Fate, Health, Word
+from tests.coordinator.promises import Promises
+
+TICK = 0.1
+
+
+class FakeCluster:
+    def __init__(self, hosts: dict[str, int] | None = None, **spec: Any) -> None:
+        """Hosts with so many slots each; `spec` as in JobSpec. All agents join at once."""
+        spec = {"np": 3, "min_np": 1, "max_np": 9, **spec}
+        self.now = 100.0
+        self.state = initial(JobSpec("job", ("python", "train.py"), **spec), self.now)
+        self.agents: dict[str, FakeAgent] = {}
+        self.members: dict[str, FakeMember] = {}  # all that ever were
+        self.fate: defaultdict[str, Fate] = defaultdict(lambda: Fate.JOINS)
+        self.uses_midflight = True
+        self.last_step: int | None = None  # after it, scripts finish
+        self.store_works = True
+        self.mute: set[str] = set()  # members whose words are held back
+        self.answers: dict[int, tuple[bool, str]] = {}
+        self.lines: list[str] = []
+        self.told: list[tuple[str, object]] = []
+        self.starts: list[do.Start] = []
+        self.ended: tuple[int, str] | None = None
+        self.promises = Promises(self)
+        self.pick: Callable[[list[str]], str] = lambda sources: sources[0]
+        self._words: dict[str, deque[Word]] = {}
+        self._saved = self._dump()
+        self._saved_part = durable(self.state)
+        self._held: list[do.Command] = []
+        self._tickets = itertools.count(1)
+        self._pids = itertools.count(1000)
+        for name, slots in (hosts if hosts is not None else {"h0": 4, "h1": 4}).items():
+            self.add_host(name, slots)
+
+    # --- looking ----------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> Phase:
+        return self.state.phase
+
+    @property
+    def world(self) -> tuple[str, ...]:
+        return self.state.world.names if self.state.world else ()
+
+    @property
+    def running(self) -> list[str]:
+        """Processes that are there, needed or not."""
+        return [m.name for m in self.members.values() if m.health is not Health.GONE]
+
+    def heard(self, name: str, kind: type) -> list[Any]:
+        return [message for message in self.members[name].heard if isinstance(message, kind)]
+
+    def said(self, text: str) -> bool:
+        return any(text in line for line in self.lines)
+
+    # --- doing ------------------------------------------------------------------------------
+
+    def add_host(self, name: str, slots: int) -> None:
+        self.agents[name] = FakeAgent(name, slots, self._say)
+        self.agents[name].dial()
+
+    def run(self, seconds: float = 2.0) -> "FakeCluster":
+        """Let time pass, in ticks."""
+        self.settle()
+        for _ in range(round(seconds / TICK)):
+            self.now += TICK
+            self._train()
+            self.settle()
+            self._tick()
+            self.settle()
+        return self
+
+    def run_until(self, condition: Callable[[], bool], seconds: float = 60.0) -> "FakeCluster":
+        for _ in range(round(seconds / TICK)):
+            if condition():
+                return self
+            self.run(TICK)
+        raise AssertionError(f"it did not happen within {seconds:g} s; phase {self.phase.value}")
+
+    def settle(self) -> None:
+        """Deliver words until nobody has any more to say."""
+        while self.deliver_one():
+            pass
+
+    def deliver_one(self) -> bool:
+        self._meet()
+        sources = [s for s, words in self._words.items() if words and self._audible(s)]
+        if not sources or self.ended:
+            return False
+        word = self._words[self.pick(sources)].popleft()
+        self.handle(word(self.now))
+        return True
+
+    def handle(self, event: events.Event) -> None:
+        self.state, commands = handle(self.state, event)
+        for command in commands:
+            if self._must_wait(command):
+                self._held.append(command)
+            else:
+                self._carry_out(command)
+        self.save()
+
+    def ask(self, timeout: float = 60.0, **wish: Any) -> int:
+        ticket = self.promises.asked = next(self._tickets)
+        if self.ended:
+            self.promises.forgotten.add(ticket)
+        request = Request(ticket, self.now + timeout, **wish)
+        self._say("client", lambda now: events.Asked(now, request))
+        self.settle()
+        return ticket
+
+    def client(self, word: Callable[..., events.Event], *rest: object) -> None:
+        self._say("client", lambda now: word(now, *rest))
+        self.settle()
+
+    # --- harm -------------------------------------------------------------------------------
+
+    def kill(self, *names: str, code: int = -9, tail: str = "") -> None:
+        """End processes; nobody has heard of it yet."""
+        for name in names:
+            self._end_process(name, code, tail)
+
+    def kill_agent(self, host: str) -> None:
+        agent = self.agents[host]
+        agent.alive = agent.connected = False
+        for member in tuple(agent.members.values()):
+            self._close(member)
+            member.health = Health.GONE
+        agent.members.clear()
+        self._say(f"agent {host}", lambda now: events.HostLost(now, host))
+
+    def cut(self, host: str) -> None:
+        """Nothing comes through any more, and no connection breaks."""
+        self.agents[host].cut = True
+
+    def heal(self, host: str) -> None:
+        agent = self.agents[host]
+        agent.cut = False
+        agent.dial()
+        for member in agent.members.values():
+            if member.joined:
+                member.dial()
+
+    def restart(self, back: bool = True) -> None:
+        """The coordinator is killed and started again; words on the wire are lost."""
+        self._words.clear()
+        self._held.clear()
+        saved = codec.decode(Saved, codec.loads(self._saved))
+        self.state = restored(saved.state, self.now, saved.monotonic + (self.now - saved.saved_at))
+        self._saved_part = durable(self.state)
+        self.promises.restarted()
+        for agent in self.agents.values():
+            agent.connected = False
+        for member in self.members.values():
+            member.connected = False
+        if back:
+            self.come_back()
+
+    def come_back(self) -> None:
+        for agent in self.agents.values():
+            if agent.alive:
+                agent.dial()
+        for member in self.members.values():
+            if member.joined and member.health in (Health.RUNNING, Health.STUCK):
+                member.dial()
+
+    # --- the shell --------------------------------------------------------------------------
+
+    def _must_wait(self, command: do.Command) -> bool:
+        match command:
+            case do.Tell(durable=True) | do.Start() | do.Answer():
+                return True
+            case do.Tell():
+                return any(isinstance(held, do.Tell) for held in self._held)
+            case _:
+                return False
+
+    def save(self) -> None:
+        if not self.store_works:
+            return
+        if durable(self.state) != self._saved_part:
+            self._saved = self._dump()
+            self._saved_part = durable(self.state)
+        held, self._held = self._held, []
+        for command in held:
+            self._carry_out(command)
+
+    def _dump(self) -> bytes:
+        return codec.dumps(Saved(FORMAT, self.now, self.now, self.state))
+
+    def _carry_out(self, command: do.Command) -> None:
+        match command:
+            case do.Tell(names, message):
+                self._tell(names, message)
+            case do.Start():
+                self.starts.append(command)
+                for name in command.members:
+                    if name in self.state.members:
+                        self._start(name)
+            case do.Stop(name, host, _):
+                if self.agents[host].reachable and name in self.agents[host].members:
+                    self._end_process(name, -9 if self.uses_midflight else -15)
+            case do.Probe(name, host):
+                if self.agents[host].reachable:
+                    self.agents[host].probe(name)
+            case do.Answer(ticket, ok, detail):
+                self.promises.answered(ticket)
+                self.answers[ticket] = (ok, detail)
+            case do.Say(line, _):
+                self.lines.append(line)
+            case do.End(code, reason):
+                assert self.ended is None, "a job ends once"
+                self.promises.failed(reason)
+                self.ended = (code, reason)
+            case do.Inform():
+                pass
+
+    def _tell(self, names: Iterable[str], message: object) -> None:
+        self.promises.announced(message)
+        for name in names:
+            member = self.members.get(name)
+            if member and member.connected and not self.agents[member.host].cut:
+                self.told.append((name, message))
+                member.hear(message)
+
+    def _tick(self) -> None:
+        beats = {
+            m.name: events.Beating(m.step, m.step, self._waits(m), self.now)
+            for m in self.members.values()
+            if m.beats and self._audible(f"member {m.name}")
+        }
+        heard = frozenset(a.name for a in self.agents.values() if a.reachable)
+        if not self.ended:
+            self.handle(events.Ticked(self.now, beats, heard))
+
+    def _say(self, source: str, word: Word) -> None:
+        self._words.setdefault(source, deque()).append(word)
+
+    def _audible(self, source: str) -> bool:
+        kind, _, name = source.partition(" ")
+        if kind == "agent":
+            return not self.agents[name].cut
+        if kind == "member":
+            return name not in self.mute and not self.agents[self.members[name].host].cut
+        return True
+
+    # --- processes --------------------------------------------------------------------------
+
+    def _start(self, name: str) -> None:
+        place = self.state.members[name]
+        agent = self.agents[place.host]
+        if not agent.reachable or name in agent.members:
+            return
+        ends = [end for end in agent.ends if getattr(end, "member", None) == name]
+        if ends:
+            agent.tell(type(ends[0]), *[v for k, v in vars(ends[0]).items() if k != "now"])
+            return
+        if self.fate[name] is Fate.CANNOT_START:
+            agent.tell_end(events.NotStarted, name, "no such command: pyhton")
+            return
+        before = self.members.get(name)
+        assert before is None or not before.generation, "a name is never used twice"
+        taken = [agent.slot_of[n] for n in agent.members]
+        assert place.slot not in taken, "a slot holds one process"
+        member = FakeMember(name, place.host, next(self._pids), self._say, self._end_process)
+        self.members[name] = agent.members[name] = member
+        agent.slot_of[name] = place.slot
+        agent.tell(events.Started, name, member.pid)
+        if self.fate[name] is Fate.DIES:
+            self._end_process(name, 1, "ImportError: no module named torhc")
+        elif self.fate[name] is Fate.JOINS and self.uses_midflight:
+            member.dial()
+
+    def _end_process(self, name: str, code: int, tail: str = "") -> None:
+        member = self.members[name]
+        agent = self.agents[member.host]
+        if member.health is Health.GONE:
+            return
+        self._close(member)
+        member.health = Health.GONE
+        del agent.members[name]
+        agent.tell_end(events.Exited, name, code, tail)
+
+    def _close(self, member: FakeMember) -> None:
+        if member.connected:
+            member.connected = False
+            member.tell(events.Disconnected)
+
+    # --- what members do among themselves ---------------------------------------------------
+
+    def _meet(self) -> None:
+        """Let those who wait for each other find each other."""
+        alive = [m for m in self.members.values() if m.comes_on]
+        for member in alive:
+            if member.forming is not None:
+                self._enter_together(member.forming, lambda m, w: m.forming == w)
+            for world in tuple(member.prepared.values()):
+                self._connect_together(world)
+            if member.switch is not None and self._at_switch(member):
+                if member.name in member.switch.world:
+                    self._enter_together(member.switch.world, self._comes_with)
+                else:
+                    member.leave()
+
+    def _together(self, names: Iterable[str]) -> list[FakeMember] | None:
+        members = [self.members[name] for name in names]
+        here = all(m.comes_on and not self.agents[m.host].cut for m in members)
+        return members if here else None
+
+    def _enter_together(self, world: Any, wants: Callable[[FakeMember, Any], bool]) -> None:
+        members = self._together(world.names)
+        if members and all(wants(m, world) for m in members):
+            step = max((m.step for m in members if m.holds_state), default=0)
+            self.promises.entered(world, step, members)
+            for member in members:
+                member.enter(world, step)
+
+    def _comes_with(self, member: FakeMember, world: Any) -> bool:
+        return member.switch is not None and member.switch.world == world and (
+            self._at_switch(member)
+        )
+
+    def _at_switch(self, member: FakeMember) -> bool:
+        assert member.switch is not None
+        return not member.holds_state or member.step >= member.switch.step
+
+    def _connect_together(self, world: Any) -> None:
+        members = self._together(world.names)
+        number = world.generation
+        if members and all(number in m.prepared for m in members):
+            for member in members:
+                if number not in member.ready:
+                    member.ready.add(number)
+                    member.tell(events.Ready, number, member.step, member.step)
+
+    def _train(self) -> None:
+        """One step in each world whose members all take part."""
+        generations = {m.generation for m in self.members.values() if m.generation}
+        for world in [self.promises.worlds[g] for g in sorted(generations)]:
+            members = [self.members[name] for name in world.names]
+            mine = [m for m in members if m.generation == world.generation and not m.broken]
+            at_work = [m for m in mine if m.comes_on and m.left_in is None and not m.finished]
+            dead = any(m.health is Health.GONE or m.broken for m in members)
+            if dead:
+                for member in at_work:
+                    member.break_off()
+            elif len(at_work) == len(members) and not any(self._is_due(m) for m in members):
+                if not any(self.agents[m.host].cut for m in members):
+                    self._step(members)
+
+    def _is_due(self, member: FakeMember) -> bool:
+        return member.switch is not None and self._at_switch(member)
+
+    def _step(self, members: list[FakeMember]) -> None:
+        for member in members:
+            member.step += 1
+            if member.step == self.last_step:
+                member.finished = True
+                member.tell(events.Finished, member.step)
+        self.promises.stepped(members[0].step)
+
+    def _waits(self, member: FakeMember) -> bool:
+        return member.comes_on and bool(member.generation) and not member.finished
+
+
+def stable(cluster: FakeCluster) -> bool:
+    """Training, with as many members as are wanted, and nothing under way."""
+    wanted = cluster.state.wanted
+    return cluster.phase is Phase.STABLE and cluster.state.size == wanted
+
+
+def over(cluster: FakeCluster) -> bool:
+    return cluster.phase in OVER
+
+
+def started(hosts: dict[str, int] | None = None, **spec: Any) -> FakeCluster:
+    """A cluster whose job is training already."""
+    cluster = FakeCluster(hosts, **spec)
+    return cluster.run_until(lambda: stable(cluster)).run(1.0)
