@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from midflight.errors import MidflightError, WorldChanged
 
 if TYPE_CHECKING:
+    from midflight.runtime.job import Job, join
     from midflight.runtime.sampler import ElasticBatchSampler
-    from midflight.runtime.session import Job, join
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
 
 _LOADED_WHEN_USED = {
     "ElasticBatchSampler": "midflight.runtime.sampler",
-    "Job": "midflight.runtime.session",
-    "join": "midflight.runtime.session",
+    "Job": "midflight.runtime.job",
+    "join": "midflight.runtime.job",
 }
 
 

@@ -7,7 +7,7 @@ themselves (connecting, handing the state over, doing a step together) is the cl
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from midflight.coordinator.core import events
 from midflight.protocol import messages as say
@@ -71,13 +71,18 @@ class FakeMember:
 
     def dial(self) -> None:
         """First, and after each lost connection: who it is, and what may not have been heard."""
-        self.connected = self.joined = True
+        self.joined = True
         known = self.generation if self.holds_state else 0
-        self.tell(events.Joined, self.pid, known, self.step)
+        word = events.Joined(0.0, self.name, self.pid, known, self.step)
+        self.say(f"member {self.name}", lambda now: self._let_in(replace(word, now=now)))
         if self.finished:
             self.tell(events.Finished, self.step)
         if self.broken and self.generation > self.over:
             self.tell(events.Broke, self.generation, self.step, "connection reset by peer")
+
+    def _let_in(self, word: events.Event) -> events.Event:
+        self.connected = self.health is not Health.GONE
+        return word
 
     # --- orders -----------------------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class FakeAgent:
     slots: int
     say: Callable[[str, Word], None]
     alive: bool = True
-    connected: bool = True
+    connected: bool = False
     cut: bool = False  # its network: nothing comes through, in either direction
     members: dict[str, FakeMember] = field(default_factory=dict)
     slot_of: dict[str, int] = field(default_factory=dict)
@@ -175,14 +180,19 @@ class FakeAgent:
         self.tell(word, *rest)
 
     def dial(self) -> None:
-        self.connected = True
         running = tuple(
             RunningMember(name, self.slot_of[name], member.pid)
             for name, member in self.members.items()
         )
-        self.tell(events.HostJoined, self.name, self.slots, f"10.0.0.{self.name[1:]}", running)
+        address = f"10.0.0.{self.name[1:]}"
+        word = events.HostJoined(0.0, self.name, self.slots, address, running)
+        self.say(f"agent {self.name}", lambda now: self._let_in(replace(word, now=now)))
         for end in self.ends:
             self.tell(type(end), *[v for k, v in vars(end).items() if k != "now"])
+
+    def _let_in(self, word: events.Event) -> events.Event:
+        self.connected = self.alive
+        return word
 
     def probe(self, name: str) -> None:
         member = self.members.get(name)

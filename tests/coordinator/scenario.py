@@ -107,7 +107,7 @@ class FakeCluster:
     def deliver_one(self) -> bool:
         self._meet()
         sources = [s for s, words in self._words.items() if words and self._audible(s)]
-        if not sources or self.ended:
+        if not sources:
             return False
         word = self._words[self.pick(sources)].popleft()
         self.handle(word(self.now))
@@ -124,8 +124,6 @@ class FakeCluster:
 
     def ask(self, timeout: float = 60.0, **wish: Any) -> int:
         ticket = self.promises.asked = next(self._tickets)
-        if self.ended:
-            self.promises.forgotten.add(ticket)
         request = Request(ticket, self.now + timeout, **wish)
         self._say("client", lambda now: events.Asked(now, request))
         self.settle()
@@ -165,9 +163,12 @@ class FakeCluster:
 
     def restart(self, back: bool = True) -> None:
         """The coordinator is killed and started again; words on the wire are lost."""
+        saved = codec.decode(Saved, codec.loads(self._saved))
+        if saved.state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+            return  # nobody starts a coordinator for a job that is over
         self._words.clear()
         self._held.clear()
-        saved = codec.decode(Saved, codec.loads(self._saved))
+        self.ended = None
         self.state = restored(saved.state, self.now, saved.monotonic + (self.now - saved.saved_at))
         self._saved_part = durable(self.state)
         self.promises.restarted()
@@ -252,8 +253,7 @@ class FakeCluster:
             if m.beats and self._audible(f"member {m.name}")
         }
         heard = frozenset(a.name for a in self.agents.values() if a.reachable)
-        if not self.ended:
-            self.handle(events.Ticked(self.now, beats, heard))
+        self.handle(events.Ticked(self.now, beats, heard))
 
     def _say(self, source: str, word: Word) -> None:
         self._words.setdefault(source, deque()).append(word)
@@ -304,7 +304,7 @@ class FakeCluster:
         agent.tell_end(events.Exited, name, code, tail)
 
     def _close(self, member: FakeMember) -> None:
-        if member.connected:
+        if member.joined:
             member.connected = False
             member.tell(events.Disconnected)
 
@@ -338,8 +338,8 @@ class FakeCluster:
                 member.enter(world, step)
 
     def _comes_with(self, member: FakeMember, world: Any) -> bool:
-        return member.switch is not None and member.switch.world == world and (
-            self._at_switch(member)
+        return (
+            member.switch is not None and member.switch.world == world and (self._at_switch(member))
         )
 
     def _at_switch(self, member: FakeMember) -> bool:

@@ -72,9 +72,8 @@ def main() -> None:
             (options.out / "training").touch()
             if not hurry.exists():
                 time.sleep(options.pace)
-            if options.raise_at is not None and batch.step == options.raise_at:
-                if options.raise_on == "all" or member == "m1":
-                    raise ValueError(f"a mistake in step {batch.step}")
+            if batch.step == options.raise_at and (options.raise_on == "all" or member == "m1"):
+                raise ValueError(f"a mistake in step {batch.step}")
             job.step(model(batch.data) * batch.global_size)
         counts = (-model.w.detach()).round().long()
         result = {

@@ -8,6 +8,8 @@ import pytest
 from tests.run.scripts import RANK, WAIT, python
 from tests.run.site import Site, eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("script", "complaint"),

@@ -1,5 +1,6 @@
 """The launcher with real processes: exit codes, output, refusals."""
 
+import shlex
 import signal
 import socket
 import time
@@ -100,3 +101,13 @@ def test_a_file_in_the_users_folder_does_not_stand_in_for_a_module_of_ours(site:
     run = site.launch("--name", "demo", "-np", "1", "--", "echo", "fine")
     assert run.ends() == 0
     assert run.lines == ["[0]<stdout>:fine"]
+
+
+def test_a_host_elsewhere_gets_a_command_line_that_works(site: Site) -> None:
+    run = site.launch("--name", "demo", "-np", "1", "-H", "far-away:1", "--", *python(RANK))
+    run.says("with a copy of the token file, run on far-away: midflight agent --join")
+    words = shlex.split(run.lines[0].partition("far-away: midflight ")[2])
+    agent = site.command(*words)
+    assert agent.returncode == 0, agent.stderr
+    assert run.ends() == 0
+    assert "[0]<stdout>:rank 0 of 1" in run.lines

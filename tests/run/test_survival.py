@@ -9,6 +9,8 @@ import pytest
 from tests.run.scripts import UNTIL_RELEASED, WAIT, python
 from tests.run.site import Launched, Site, eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:

@@ -7,6 +7,7 @@ back by themselves.
 
 import argparse
 import asyncio
+import errno
 import signal
 import socket
 import sys
@@ -26,6 +27,10 @@ from midflight.protocol.wire import split_address
 from midflight.store.interface import Store
 from midflight.store.opening import open_store
 from midflight.store.rundir import RunDir
+
+# A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
+# listens can even be connected to itself.
+REBIND_SECONDS = 15.0
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,7 +56,8 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     printer = Printer(
         timestamps=spec.timestamps, output_dir=spec.output_dir, verbose=options.verbose
     )
-    listener = _listen(*_where(options.listen, folder))
+    patience = REBIND_SECONDS if folder.read_address() is not None else 0.0
+    listener = await _listen(*_where(options.listen, folder), patience)
     shell = Shell(state, Peers(), saving, printer)
     door = Door(shell, folder.read_token(), printer)
     server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17)
@@ -95,20 +101,25 @@ def _where(listen: str, folder: RunDir) -> tuple[str, int]:
     return host, int(port)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+async def _listen(host: str, port: int, patience: float) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        raise UsageError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen"
-        ) from None
     listener.setblocking(False)
-    return listener
+    deadline = now() + patience
+    while True:
+        try:
+            listener.bind((host, port))
+            listener.listen(2048)
+            return listener
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or now() >= deadline:
+                listener.close()
+                raise UsageError(
+                    f"cannot listen on {host}:{port}: {error.strerror}; "
+                    "choose another with --listen"
+                ) from None
+        await asyncio.sleep(0.1)
 
 
 def _address(listener: socket.socket) -> str:

@@ -30,6 +30,7 @@ from midflight.run.record import read_record, write_record
 DISCOVERY_SECONDS = 1.0  # between two looks
 STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
+LAST_SECONDS = 0.5  # the same, when someone waits for the end
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 
@@ -51,8 +52,9 @@ class Supervisor:
             await _first_of(work, interrupts.first)
             if work.done():
                 return work.result()
-            patience = 0.0
-            return await self._stop(work, interrupts)
+            code = await self._stop(work, interrupts)
+            patience = LAST_SECONDS if work.done() else 0.0
+            return code
         finally:
             await self._clear_up(work, patience)
 
@@ -158,8 +160,9 @@ class Supervisor:
             graceful = signal.SIGINT if number is signal.SIGINT else signal.SIGTERM
             self._coordinator.stop(graceful)
         await _first_of(work, interrupts.second, timeout=STOP_SECONDS)
-        finished = work.done() and not work.cancelled() and work.result() == 0
-        return 0 if finished else EXIT_CODES[number]
+        if work.done() and not work.cancelled() and work.result() == 0:
+            return 0  # it had come to its end before it heard of this
+        return EXIT_CODES[number]
 
     async def _clear_up(self, work: "asyncio.Task[int]", patience: float) -> None:
         work.cancel()

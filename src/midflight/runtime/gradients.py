@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
+from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from midflight.runtime.group import Group, is_communication_error
@@ -82,8 +83,7 @@ class GradientSync:
             if id(module) not in self._armed:
                 self._average(module)
         if self._buffers:
-            pg = self._group.pg
-            dist._broadcast_coalesced(pg, self._buffers, BUFFER_BYTES, 0)
+            c10d._broadcast_coalesced(self._group.pg, self._buffers, BUFFER_BYTES, 0)
 
     def _average(self, module: nn.Module) -> None:
         """For modules whose own forward was not called (only parts of them were)."""
@@ -122,4 +122,4 @@ class GradientSync:
 
 
 def _trainable(module: nn.Module) -> bool:
-    return any(isinstance(p, Tensor) and p.requires_grad for p in module.parameters())
+    return any(p.requires_grad for p in module.parameters())

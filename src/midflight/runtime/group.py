@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
@@ -61,7 +62,7 @@ class Group:
         sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
         with self._lock:
             self._sockets = sockets
-        options = dist.ProcessGroupGloo._Options()
+        options = _gloo_options()
         options._timeout = timedelta(seconds=CONNECT_SECONDS)
         options._threads = 2
         own = self.world.members[self.rank].address
@@ -77,12 +78,12 @@ class Group:
     def _connect_nccl(self, store: KeyStore) -> None:
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-        prefixed = dist.PrefixStore("nccl", store)
+        prefixed = c10d.PrefixStore("nccl", store)
         self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
 
     def _wrap(self, store: KeyStore) -> None:
         kinds = dist.ProcessGroup.BackendType
-        prefixed = dist.PrefixStore("group", store)
+        prefixed = c10d.PrefixStore("group", store)
         pg = dist.ProcessGroup(prefixed, self.rank, self.size)
         pg._set_default_backend(kinds.NCCL if self._nccl else kinds.GLOO)
         pg._register_backend(torch.device("cpu"), kinds.GLOO, self.control)
@@ -90,7 +91,8 @@ class Group:
             pg._register_backend(torch.device("cuda"), kinds.NCCL, self._nccl)
         elif torch.cuda.is_available():
             pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
-        pg._set_group_name(f"midflight-{self.generation}")
+        setting: Any = pg
+        setting._set_group_name(f"midflight-{self.generation}")
         self.pg = pg
 
     def cut(self) -> None:
@@ -146,6 +148,11 @@ class Group:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         self.control.broadcast([buffer], options).wait()
         return bytes(buffer.tolist())
+
+
+def _gloo_options() -> Any:
+    kind: Any = dist.ProcessGroupGloo
+    return kind._Options()
 
 
 def is_communication_error(error: BaseException, group: Group | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 _PER_RANK = re.compile(r"(.*/)(\d+)")
 
@@ -24,7 +24,7 @@ class KeyLine(Protocol):
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]: ...
 
 
-class KeyStore(dist.Store):
+class KeyStore(Store):
     def __init__(self, line: KeyLine, generation: int, size: int, seconds: float) -> None:
         super().__init__()
         self._line = line
@@ -33,7 +33,7 @@ class KeyStore(dist.Store):
         self._seconds = seconds
         self._known: dict[str, bytes] = {}
 
-    def set(self, key: str, value: str | bytes) -> None:  # type: ignore[override]
+    def set(self, key: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
         self._line.set_key(self._generation, key, base64.b64encode(data).decode())
 
@@ -44,7 +44,7 @@ class KeyStore(dist.Store):
     def add(self, key: str, amount: int) -> int:
         return self._line.add_key(self._generation, key, amount)
 
-    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:  # type: ignore[override]
+    def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         missing = [key for key in keys if key not in self._known]
         if not missing:
             return
@@ -54,7 +54,7 @@ class KeyStore(dist.Store):
         for key, value in zip(wanted, values, strict=True):
             self._known[key] = base64.b64decode(value)
 
-    def check(self, keys: Sequence[str]) -> bool:  # type: ignore[override]
+    def check(self, keys: Sequence[str]) -> bool:
         return all(key in self._known for key in keys)
 
     def set_timeout(self, timeout: timedelta) -> None:

@@ -1,6 +1,7 @@
 """All-reduce over the present world, and the wait that makes NCCL's results certain."""
 
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -9,7 +10,7 @@ from torch import Tensor
 from midflight.errors import UsageError, WorldChanged
 from midflight.runtime.group import Group
 
-_OPS = {
+_OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,
     "mean": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,

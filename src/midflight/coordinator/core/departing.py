@@ -31,7 +31,7 @@ def gone(draft: Draft, names: Iterable[str], code: int, reason: str) -> None:
     rest = [m for m in lost if m not in leaving and m not in early]
     if draft.state.phase is Phase.STARTING and draft.state.forming is None:
         for member in rest:
-            _start_failed(draft, member, reason)
+            _start_failed(draft, member, code, reason)
     elif rest:
         forming.lose(draft, [m.name for m in rest], reason, cool=code != 0)
 
@@ -84,11 +84,11 @@ def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
             ending.succeed(draft)
 
 
-def _start_failed(draft: Draft, member: MemberState, reason: str) -> None:
-    """Before the first world: others may still make it."""
+def _start_failed(draft: Draft, member: MemberState, code: int, reason: str) -> None:
+    """Before the first world: others may still make it. A script that fails fails everywhere."""
     draft.stop(member)
     draft.drop_member(member.name)
     hosts.cool_down(draft, member.host)
     draft.say(f"{member.name} on {member.host} ended before training began: {reason}", "warning")
-    if not draft.state.members:
+    if not draft.state.members and code > 0:
         ending.fail(draft, f"all members ended before training began; the last: {reason}")

@@ -114,7 +114,7 @@ def regroup(draft: Draft) -> None:
         dismiss_finished(draft)
     elif state.has_begun and not any(member.holds_state for member in alive):
         fail(draft, f"nobody is left who holds the training state ({state.detail})")
-    elif not state.members:
+    elif not state.members and state.first_error:
         fail(draft, f"all members ended before training began; the last: {state.detail}")
     elif len(alive) < state.spec.min_np:
         _wait_for_more(draft, alive)

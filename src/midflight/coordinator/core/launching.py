@@ -9,6 +9,7 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.ending import fail
 from midflight.coordinator.core.placing import launch
 from midflight.coordinator.core.state import Mode, Phase, Stage
+from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
 
 
@@ -25,11 +26,11 @@ def begin(draft: Draft) -> None:
         draft.set(launched_at=draft.now)
         launch(draft, count, ranked=True)
         draft.say(f"starting {count} of {state.wanted} wanted members", "debug")
-    elif draft.now - state.started_at >= state.spec.elastic_timeout:
+    elif draft.now - state.started_at >= _patience(state.spec):
         fail(
             draft,
             f"slots for {state.spec.min_np} members were wanted, {room} were found within "
-            f"{state.spec.elastic_timeout:g} s ({hosts.describe_capacity(state, draft.now)})",
+            f"{_patience(state.spec):g} s ({hosts.describe_capacity(state, draft.now)})",
         )
 
 
@@ -45,14 +46,19 @@ def _first_world(draft: Draft) -> None:
         forming.form(draft, present)
     elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
         settle_for_restarts(draft)
-    elif waited >= spec.elastic_timeout:
+    elif waited >= _patience(spec):
         fail(
             draft,
             f"{spec.min_np} members are needed to start, {len(present)} came up within "
-            f"{spec.elastic_timeout:g} s ({hosts.describe_capacity(state, draft.now)})",
+            f"{_patience(spec):g} s ({hosts.describe_capacity(state, draft.now)})",
         )
     elif not pending:  # too many died: start others where that is possible
         launch(draft, state.wanted - len(present))
+
+
+def _patience(spec: JobSpec) -> float:
+    """How long a job may take to come up at all."""
+    return max(spec.start_timeout, spec.elastic_timeout)
 
 
 def settle_for_restarts(draft: Draft) -> None:

@@ -31,9 +31,9 @@ def exited(draft: Draft, name: str, code: int, reason: str) -> None:
         return
     hosts.cool_down(draft, member.host)
     draft.say(f"lost {name}: {reason}", "warning")
-    if not draft.state.members:
+    if not draft.state.members and code > 0:
         fail(draft, f"all members failed; the last: {name}: {reason}")
-    elif all(m.finished for m in draft.state.members.values()):
+    elif draft.state.members and all(m.finished for m in draft.state.members.values()):
         fail(draft, f"{name} failed, after the others had finished: {reason}")
     elif draft.state.suspicion is None:
         draft.set(suspicion=draft.now + PATIENCE, detail=f"{name}: {reason}")

@@ -244,7 +244,8 @@ def restored(state: State, now: float, saved_at: float) -> State:
         started_at=state.started_at + shift,
         launched_at=later(state.launched_at),
         waiting_since=later(state.waiting_since),
-        suspicion=None,
+        # A broken collective is reported again; the end of a process that was dropped is not.
+        suspicion=later(state.suspicion) if state.mode is Mode.RESTART else None,
         retry_at=0.0,
         ticked_at=now,
     )

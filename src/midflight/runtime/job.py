@@ -1,0 +1,234 @@
+"""`mf.join` and the Job: what a training script holds.
+
+Data (`feed`), gradients (`gradients`) and the optimizer's step, once per step. A step that did not
+happen, because a member was lost in it, returns False and is repeated by the loop; nothing else
+shows.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from midflight.errors import WorldChanged
+from midflight.runtime import checkpoint, reduction
+from midflight.runtime.data import Batch, LoaderOptions, build_loader, sample_count
+from midflight.runtime.feed import Feed
+from midflight.runtime.group import is_communication_error
+from midflight.runtime.ledger import checksum
+from midflight.runtime.plan import Plan
+from midflight.runtime.sampler import ElasticBatchSampler, Issued
+from midflight.runtime.session import Session
+
+LOG_SECONDS = 1.0
+
+
+def join(
+    *,
+    backend: str | None = None,
+    ddp: Mapping[str, Any] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    **objects: Any,
+) -> "Job":
+    """Take part in the job that this process belongs to; on its own, a world of one.
+
+    Everything that has a state (`model=`, `optimizer=`, `scheduler=`, `scaler=`, ...) is passed
+    by keyword and reaches every newcomer. `backend`: gloo or nccl; by default nccl where the
+    parameters are on several GPUs of this machine, else gloo. `ddp`: options for
+    DistributedDataParallel. `resume`: a checkpoint to begin with, if it exists.
+    """
+    return Job(objects, backend=backend, ddp=ddp or {}, resume=resume)
+
+
+class Job(Session):
+    """This process's part in an elastic job. Use it as a context manager."""
+
+    def __init__(self, objects: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(objects, **options)
+        self._optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
+        self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)
+        self._own = (0, 0)  # samples of this step so far, and their checksum
+        self._last_completed = False
+        self._checked = False  # check() has been called before
+        self._logged_at = 0.0
+
+    # --- data -------------------------------------------------------------------------------
+
+    def sampler(self, dataset: Any, global_batch_size: int, **plan: Any) -> ElasticBatchSampler:
+        """The batch sampler for a DataLoader of one's own; iterate it with `follow`."""
+        samples = sample_count(dataset)
+        return ElasticBatchSampler(Plan(samples, global_batch_size, **plan), self.schedule)
+
+    def follow(self, loader: DataLoader[Any], sampler: ElasticBatchSampler) -> Feed:
+        """Batches of a DataLoader of one's own, the right ones at each step."""
+        feed = Feed(self, loader, sampler)
+        self._feeds = [feed]
+        return feed
+
+    def batches(
+        self,
+        dataset: Any,
+        global_batch_size: int,
+        epochs: int | None = None,
+        plan: Mapping[str, Any] | None = None,
+        **loader: Unpack[LoaderOptions],
+    ) -> Iterator[Batch]:
+        """This member's share of each step's global batch, which is the same at any size.
+
+        `epochs`: until so many epochs are done in all; None: the rest of the present one.
+        `plan`: shuffle, seed, drop_last, micro_batch_size. The rest goes to the DataLoader.
+        """
+        sampler = self.sampler(dataset, global_batch_size, epochs=epochs, **(plan or {}))
+        feed = self.follow(build_loader(dataset, sampler, **loader), sampler)
+        return iter(feed)
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """For a script's own epoch loop: the epochs that are left, from the present one on."""
+        while self.cursor.epoch < count:
+            epoch = self.cursor.epoch
+            yield epoch
+            if self.cursor.epoch == epoch:
+                self.cursor = replace(self.cursor, epoch=epoch + 1, position=0)
+
+    def begin(self, issued: Issued) -> bool:
+        """The feed hands a micro batch out."""
+        if self._broken or (self._membership and issued.seat.generation != self._generation):
+            return False
+        if issued.micro == 0:
+            self._own = (0, 0)
+            self._clear_gradients()
+        self._issued = issued
+        self._sync.expect(last=issued.last_micro)
+        return True
+
+    @property
+    def _generation(self) -> int:
+        return self._group.generation if self._group else 0
+
+    # --- steps ------------------------------------------------------------------------------
+
+    def step(self, loss: Tensor) -> bool:
+        """Backward, all-reduce, optimizer step. True if the step was completed.
+
+        False: it was not the step's last micro batch, or a member was lost; then the same samples
+        come again, shared out anew.
+        """
+        return self.backward(loss) and self.apply()
+
+    def backward(self, loss: Tensor) -> bool:
+        """The first half of `step`: True if the gradients of the whole step are there."""
+        self._last_completed = False
+        issued = self._issued
+        weight = 1.0 if issued is None else issued.weight
+        scaled = loss if weight == 1.0 else loss * weight
+        if self._scaler is not None:
+            scaled = self._scaler.scale(scaled)
+        last = issued is None or issued.last_micro
+        self.waiting = True
+        try:
+            if not self._broken:
+                scaled.backward()
+                if last:
+                    self._sync.finish()
+                    reduction.wait_for_device(self._group)
+        except RuntimeError as error:
+            if not is_communication_error(error, self._group):
+                raise
+            self._break(error)
+        finally:
+            self.waiting = False
+        if self._broken:
+            self._clear_gradients()
+            return False
+        if issued is not None:
+            used, crc = self._own
+            self._own = (used + len(issued.indices), checksum(issued.indices, crc))
+        return last
+
+    def apply(self) -> bool:
+        """The second half: the optimizer's step. The step is complete."""
+        for optimizer in self._optimizers:
+            if self._scaler is not None:
+                self._scaler.step(optimizer)
+            else:
+                optimizer.step()
+        if self._scaler is not None:
+            self._scaler.update()
+        self._clear_gradients()
+        self._complete()
+        return True
+
+    def _complete(self) -> None:
+        issued, self._issued = self._issued, None
+        self.holds_state = True
+        if issued is None:
+            self.cursor = replace(self.cursor, step=self.cursor.step + 1)
+        else:
+            self.cursor = issued.extent.after
+            self._ledger.write(issued, *self._own)
+        self._last_completed = True
+        if self._retiring:
+            for group in self._retiring:  # all others have left it, or this step had failed
+                group.retire()
+            self._retiring = []
+
+    def _clear_gradients(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def check(self) -> bool:
+        """For hand-written loops: a step boundary. True if the world is another one since.
+
+        Everything between two calls is one step; call it once before the first.
+        """
+        before = self._world
+        if self._issued is None and not self._broken and self._checked:
+            self._complete()
+        self._checked = True
+        self.boundary()
+        return self._world != before
+
+    def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
+        """Sum, mean, min or max over the members, in place. Raises WorldChanged if one is lost."""
+        if self._broken:
+            raise WorldChanged("a member was lost; go on to the next step boundary")
+        self.waiting = True
+        try:
+            return reduction.all_reduce(self._group, tensor, op)
+        except RuntimeError as error:
+            if not is_communication_error(error, self._group):
+                raise
+            self._break(error)
+            raise WorldChanged("a member was lost during all_reduce") from error
+        finally:
+            self.waiting = False
+
+    def log(self, **values: Any) -> None:
+        """One line from rank 0, at most once a second; silent for a step that did not happen."""
+        now = time.monotonic()
+        if self.rank != 0 or not self._last_completed or now - self._logged_at < LOG_SECONDS:
+            return
+        self._logged_at = now
+        shown = " ".join(f"{name} {_shown(value)}" for name, value in values.items())
+        print(f"step {self.cursor.step} epoch {self.cursor.epoch} size {self.size} {shown}")
+
+    def checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Keep a durable copy of the state; rank 0 writes it. For `join(resume=path)`."""
+        if self.rank == 0:
+            checkpoint.save(Path(path), self._capture())
+
+
+def _is_scaler(item: object) -> bool:
+    return all(callable(getattr(item, name, None)) for name in ("scale", "step", "update"))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Tensor):
+        value = value.item()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
