@@ -32,7 +32,7 @@ $(BENCH_STAMP): $(STAMP)
 	@touch $@
 
 demo: $(STAMP) ## run an elastic job here: grow it, shrink it, kill a worker, see what it cost
-	@$(BIN)/python examples/demo.py
+	@$(BIN)/python examples/demo
 
 test: $(STAMP) ## run every test (PYTEST_ARGS adds options)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -51,7 +51,8 @@ class Promises:
     def _is_not_too_large(self, world: World) -> None:
         """More than the maximum only while all old members are being replaced."""
         change = self._cluster.state.change
-        leaving = set(change.request.names) if change is not None else set()
+        requests = [*self._cluster.state.queue, *([change.request] if change is not None else [])]
+        leaving = {name for request in requests for name in request.names}
         extra = [name for name in world.names if name in leaving]
         assert world.size - len(extra) <= self._cluster.state.spec.max_np
 
@@ -78,6 +79,7 @@ class Promises:
             left = [
                 m.name
                 for m in self._cluster.members.values()
-                if m.beats and m.holds_state and m.name in self._cluster.state.members
+                if m.beats and m.holds_state and m.step == self.done
+                if m.name in self._cluster.state.members
             ]
-            assert not left, "nobody who holds the state was given up"
+            assert not left, "nobody who holds the newest state was given up"

@@ -20,6 +20,7 @@ from midflight.coordinator.saving import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
 from tests.coordinator.fake_members import FakeAgent, FakeMember, Fate, Health, Word
+from tests.coordinator.fake_training import FakeTraining, waits
 from tests.coordinator.promises import Promises
 
 TICK = 0.1
@@ -44,6 +45,7 @@ class FakeCluster:
         self.starts: list[do.Start] = []
         self.ended: tuple[int, str] | None = None
         self.promises = Promises(self)
+        self.training = FakeTraining(self)
         self.pick: Callable[[list[str]], str] = lambda sources: sources[0]
         self._words: dict[str, deque[Word]] = {}
         self._saved = self._dump()
@@ -86,7 +88,7 @@ class FakeCluster:
         self.settle()
         for _ in range(round(seconds / TICK)):
             self.now += TICK
-            self._train()
+            self.training.train()
             self.settle()
             self._tick()
             self.settle()
@@ -105,7 +107,7 @@ class FakeCluster:
             pass
 
     def deliver_one(self) -> bool:
-        self._meet()
+        self.training.meet()
         sources = [s for s, words in self._words.items() if words and self._audible(s)]
         if not sources:
             return False
@@ -226,6 +228,11 @@ class FakeCluster:
             case do.Probe(name, host):
                 if self.agents[host].reachable:
                     self.agents[host].probe(name)
+            case _:
+                self._report(command)
+
+    def _report(self, command: do.Command) -> None:
+        match command:
             case do.Answer(ticket, ok, detail):
                 self.promises.answered(ticket)
                 self.answers[ticket] = (ok, detail)
@@ -235,8 +242,8 @@ class FakeCluster:
                 assert self.ended is None, "a job ends once"
                 self.promises.failed(reason)
                 self.ended = (code, reason)
-            case do.Inform():
-                pass
+            case _:
+                assert isinstance(command, do.Inform)
 
     def _tell(self, names: Iterable[str], message: object) -> None:
         self.promises.announced(message)
@@ -248,7 +255,7 @@ class FakeCluster:
 
     def _tick(self) -> None:
         beats = {
-            m.name: events.Beating(m.step, m.step, self._waits(m), self.now)
+            m.name: events.Beating(m.step, m.step, waits(m), self.now)
             for m in self.members.values()
             if m.beats and self._audible(f"member {m.name}")
         }
@@ -307,82 +314,6 @@ class FakeCluster:
         if member.joined:
             member.connected = False
             member.tell(events.Disconnected)
-
-    # --- what members do among themselves ---------------------------------------------------
-
-    def _meet(self) -> None:
-        """Let those who wait for each other find each other."""
-        alive = [m for m in self.members.values() if m.comes_on]
-        for member in alive:
-            if member.forming is not None:
-                self._enter_together(member.forming, lambda m, w: m.forming == w)
-            for world in tuple(member.prepared.values()):
-                self._connect_together(world)
-            if member.switch is not None and self._at_switch(member):
-                if member.name in member.switch.world:
-                    self._enter_together(member.switch.world, self._comes_with)
-                else:
-                    member.leave()
-
-    def _together(self, names: Iterable[str]) -> list[FakeMember] | None:
-        members = [self.members[name] for name in names]
-        here = all(m.comes_on and not self.agents[m.host].cut for m in members)
-        return members if here else None
-
-    def _enter_together(self, world: Any, wants: Callable[[FakeMember, Any], bool]) -> None:
-        members = self._together(world.names)
-        if members and all(wants(m, world) for m in members):
-            step = max((m.step for m in members if m.holds_state), default=0)
-            self.promises.entered(world, step, members)
-            for member in members:
-                member.enter(world, step)
-
-    def _comes_with(self, member: FakeMember, world: Any) -> bool:
-        return (
-            member.switch is not None and member.switch.world == world and (self._at_switch(member))
-        )
-
-    def _at_switch(self, member: FakeMember) -> bool:
-        assert member.switch is not None
-        return not member.holds_state or member.step >= member.switch.step
-
-    def _connect_together(self, world: Any) -> None:
-        members = self._together(world.names)
-        number = world.generation
-        if members and all(number in m.prepared for m in members):
-            for member in members:
-                if number not in member.ready:
-                    member.ready.add(number)
-                    member.tell(events.Ready, number, member.step, member.step)
-
-    def _train(self) -> None:
-        """One step in each world whose members all take part."""
-        generations = {m.generation for m in self.members.values() if m.generation}
-        for world in [self.promises.worlds[g] for g in sorted(generations)]:
-            members = [self.members[name] for name in world.names]
-            mine = [m for m in members if m.generation == world.generation and not m.broken]
-            at_work = [m for m in mine if m.comes_on and m.left_in is None and not m.finished]
-            dead = any(m.health is Health.GONE or m.broken for m in members)
-            if dead:
-                for member in at_work:
-                    member.break_off()
-            elif len(at_work) == len(members) and not any(self._is_due(m) for m in members):
-                if not any(self.agents[m.host].cut for m in members):
-                    self._step(members)
-
-    def _is_due(self, member: FakeMember) -> bool:
-        return member.switch is not None and self._at_switch(member)
-
-    def _step(self, members: list[FakeMember]) -> None:
-        for member in members:
-            member.step += 1
-            if member.step == self.last_step:
-                member.finished = True
-                member.tell(events.Finished, member.step)
-        self.promises.stepped(members[0].step)
-
-    def _waits(self, member: FakeMember) -> bool:
-        return member.comes_on and bool(member.generation) and not member.finished
 
 
 def stable(cluster: FakeCluster) -> bool:

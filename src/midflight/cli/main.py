@@ -18,6 +18,7 @@ VERBS = {
     "run": ("midflight.cli.run", "run a training script as an elastic job"),
     "resize": ("midflight.cli.resize", "change how many members a running job has"),
     "status": ("midflight.cli.status", "show how a run is doing"),
+    "audit": ("midflight.cli.audit", "prove that every sample was used exactly once"),
     "agent": ("midflight.cli.agent", "serve a run as one of its hosts"),
     "version": ("midflight.cli.version", "print the version"),
 }

@@ -32,7 +32,8 @@ class Door:
         try:
             hello = await accept(wire, self._secret)
         except (MidflightError, TimeoutError, OSError) as error:
-            self._printer.say(f"refused a connection from {wire.peer}: {error}", "warning")
+            reason = str(error) or "it did not say who it is in time"
+            self._printer.say(f"refused a connection from {wire.peer}: {reason}", "warning")
             wire.close()
             return
         try:

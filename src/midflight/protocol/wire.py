@@ -195,6 +195,9 @@ async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
     except (OSError, TimeoutError) as error:
         raise Unreachable(f"nobody answers at {address}: {error}") from None
     wire = AsyncWire(reader, writer)
+    if writer.get_extra_info("sockname") == writer.get_extra_info("peername"):
+        wire.abort()  # a free port of our own range, dialled by chance from that very port
+        raise Unreachable(f"nobody answers at {address}")
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             challenge = await wire.receive()
@@ -256,6 +259,9 @@ def dial_blocking(
         sock = socket.create_connection(split_address(address), timeout=timeout)
     except OSError as error:
         raise Unreachable(f"nobody answers at {address}: {error}") from None
+    if sock.getsockname() == sock.getpeername():
+        sock.close()  # a free port of our own range, dialled by chance from that very port
+        raise Unreachable(f"nobody answers at {address}")
     tune(sock)
     wire = SyncWire(sock)
     try:

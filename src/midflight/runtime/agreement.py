@@ -33,10 +33,11 @@ def agree(
     """
     if group.size == 1:
         return None
-    mark = int(holdings.fingerprint[:15], 16)
+    mark = _mark(holdings)
     answers = group.gather([step, mark])
     if any(answer[1] != answers[0][1] for answer in answers):
-        _refuse(group, holdings, mark == answers[0][1])
+        _name_difference(group, holdings, same=mark == answers[0][1])
+        raise WorldChanged("members with another model have to leave first")
     steps = [answer[0] for answer in answers]
     best = max(steps)
     holders = [rank for rank in range(group.size) if steps[rank] == best]
@@ -55,12 +56,24 @@ def agree(
     return received
 
 
-def _refuse(group: Group, holdings: Holdings, same: bool) -> None:
+def compare_models(group: Group, holdings: Holdings) -> None:
+    """While a change is prepared: a newcomer with another model than rank 0 hears it here."""
+    mark = _mark(holdings)
+    marks = [answer[0] for answer in group.gather([mark])]
+    if any(other != marks[0] for other in marks):
+        _name_difference(group, holdings, same=mark == marks[0])
+
+
+def _mark(holdings: Holdings) -> int:
+    return int(holdings.fingerprint[:15], 16)
+
+
+def _name_difference(group: Group, holdings: Holdings, *, same: bool) -> None:
     """The models differ: whoever is not like rank 0 says in which parameter."""
     mine = json.dumps(holdings.describe()).encode()
     theirs = json.loads(group.broadcast_bytes(mine, 0))
     if same:
-        raise WorldChanged("members with another model have to leave first")
+        return
     others: list[Any] = [(name, tuple(shape), dtype) for name, shape, dtype in theirs]
     detail = difference(holdings.describe(), others) or "the order of the parameters differs"
     raise StateError(f"this member's model is not that of rank 0: {detail}")

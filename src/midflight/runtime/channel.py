@@ -172,7 +172,7 @@ def take_stages(carried: frozenset[str]) -> list[Tensor]:
     if idle:
         return idle.pop()
     kind = _stage_kind(carried)
-    pinned = kind == "cpu" and torch.cuda.is_available()
+    pinned = kind == "cpu" and torch.cuda.is_initialized()
     stages = torch.empty(STAGES, MESSAGE, dtype=torch.uint8, device=kind, pin_memory=pinned)
     return list(stages)
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime import transfer
+from midflight.runtime.agreement import compare_models
 from midflight.runtime.group import CONNECT_SECONDS, Group, is_communication_error
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.keystore import KeyLine
@@ -53,6 +54,7 @@ class Coming:
         try:
             self.group.connect(line)
             if self._joiners and self.group.size > 1:
+                compare_models(self.group, giver.holdings)
                 self._make_room(giver)
         except (MidflightError, RuntimeError, OSError, ValueError) as error:
             self._error = error

@@ -28,6 +28,11 @@ class FeedSession(Protocol):
     """The next step. The session moves it when a step completes (to `issued.extent.after`) or when
     it receives the state; the feed rolls it over to the next epoch."""
 
+    overtaken: bool
+    """Set by the feed when an epoch ends here only because the others are past it: what a script
+    does between two epochs (an evaluation with `all_reduce`, say) they do not do with this member.
+    Until the next boundary."""
+
     @property
     def schedule(self) -> Schedule: ...
 
@@ -65,7 +70,8 @@ class Feed:
             self._settle()
             cursor = self._session.cursor
             if self._plan.ended(cursor) or (epochs is not None and cursor.epoch >= epochs):
-                continue  # the others were ahead, and this member received their state
+                self._session.overtaken = True  # and this member has received their state
+                continue
             if epochs is None:
                 epochs = cursor.epoch + 1
             yield from self._step(cursor)

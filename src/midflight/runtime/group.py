@@ -89,7 +89,7 @@ class Group:
         pg._register_backend(torch.device("cpu"), kinds.GLOO, self.control)
         if self._nccl is not None:
             pg._register_backend(torch.device("cuda"), kinds.NCCL, self._nccl)
-        elif torch.cuda.is_available():
+        elif torch.cuda.is_initialized():
             pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
         setting: Any = pg
         setting._set_group_name(f"midflight-{self.generation}")

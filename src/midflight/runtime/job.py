@@ -8,9 +8,10 @@ shows.
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ LOG_SECONDS = 1.0
 def join(
     *,
     backend: str | None = None,
-    ddp: Mapping[str, Any] | None = None,
+    ddp: Mapping[str, Any] | Literal[False] | None = None,
     resume: str | os.PathLike[str] | None = None,
     **objects: Any,
 ) -> "Job":
@@ -41,9 +42,10 @@ def join(
     Everything that has a state (`model=`, `optimizer=`, `scheduler=`, `scaler=`, ...) is passed
     by keyword and reaches every newcomer. `backend`: gloo or nccl; by default nccl where the
     parameters are on several GPUs of this machine, else gloo. `ddp`: options for
-    DistributedDataParallel. `resume`: a checkpoint to begin with, if it exists.
+    DistributedDataParallel; False: the script averages its gradients itself. `resume`: a
+    checkpoint to begin with, if it exists.
     """
-    return Job(objects, backend=backend, ddp=ddp or {}, resume=resume)
+    return Job(objects, backend=backend, ddp={} if ddp is None else ddp, resume=resume)
 
 
 class Job(Session):
@@ -196,16 +198,22 @@ class Job(Session):
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """Sum, mean, min or max over the members, in place. Raises WorldChanged if one is lost."""
-        if self._broken:
-            raise WorldChanged("a member was lost; go on to the next step boundary")
+        with self.guard():
+            return reduction.all_reduce(self._group, tensor, op)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Around a script's own collectives on `process_group`: WorldChanged if one is lost."""
+        if self._broken or self.overtaken:
+            raise WorldChanged("the others go on without this: continue to the next step boundary")
         self.waiting = True
         try:
-            return reduction.all_reduce(self._group, tensor, op)
+            yield
         except RuntimeError as error:
             if not is_communication_error(error, self._group):
                 raise
             self._break(error)
-            raise WorldChanged("a member was lost during all_reduce") from error
+            raise WorldChanged("a member was lost during a collective") from error
         finally:
             self.waiting = False
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import nn
@@ -49,14 +49,15 @@ class Session:
         objects: Mapping[str, Any],
         *,
         backend: str | None,
-        ddp: Mapping[str, Any],
+        ddp: Mapping[str, Any] | Literal[False],
         resume: str | os.PathLike[str] | None = None,
     ) -> None:
         plain: dict[str, Any] = {}
         self._values = Values(plain)
         self.holdings = Holdings(objects, plain)
         modules = {n: o for n, o in objects.items() if isinstance(o, nn.Module)}
-        self._sync = GradientSync(modules, ddp, self._break)
+        synced = {} if ddp is False else modules
+        self._sync = GradientSync(synced, ddp or {}, self._break)
         self._backend = backend or _default_backend(modules)
         self._resume = Path(resume) if resume is not None else None
         self._env = WorkerEnv.from_env(os.environ)
@@ -71,6 +72,7 @@ class Session:
         self._feeds: list[Feed] = []
         self._issued: Issued | None = None
         self._broken = False  # a collective of this world has failed
+        self.overtaken = False  # the others are past the epoch that the script is at the end of
         self._retiring: list[Group] = []
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
@@ -198,6 +200,7 @@ class Session:
     def boundary(self) -> None:
         """Between two steps: settle what is due. Costs next to nothing when nothing is."""
         membership = self._membership
+        self.overtaken = False
         if membership is None:
             self._broken = False
         elif (

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import warnings
+from typing import Any
 
 from midflight.protocol import codec
 from midflight.protocol.handover import LENGTH, READY, Work
@@ -75,9 +76,22 @@ def import_runtime() -> None:
 
 
 def step_optimizers() -> None:
-    """Construct and step each common optimizer once, on a gradient set by hand."""
+    """Construct and step each common optimizer once, on a gradient set by hand.
+
+    A step asks CUDA, where there is one, whether a graph is being captured, and that question
+    alone would spoil CUDA for every fork: meanwhile there is none.
+    """
     import torch
 
+    available = torch.cuda.is_available
+    torch.cuda.is_available = lambda: False
+    try:
+        _step_each(torch)
+    finally:
+        torch.cuda.is_available = available
+
+
+def _step_each(torch: Any) -> None:
     for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adamax"):
         parameter = torch.nn.Parameter(torch.zeros(2))
         parameter.grad = torch.zeros(2)

@@ -64,7 +64,6 @@ def joined(draft: Draft, event: events.Joined) -> None:
         moved_at=draft.now,
         step=event.step,
         probed_at=None,
-        holds_state=event.generation > 0,
     )
     settle(draft, event.member, event.generation, event.step)
     _remind(draft, event.member)
@@ -72,11 +71,13 @@ def joined(draft: Draft, event: events.Joined) -> None:
 
 def settle(draft: Draft, name: str, generation: int, step: int) -> None:
     """A member says that it is in a generation; it may be the one that is being entered."""
+    if generation:
+        draft.set_member(name, holds_state=True, step=step, moved_at=draft.now, heard_at=draft.now)
     current = draft.state.forming
     if current is not None and current.world.generation == generation:
         forming.settled(draft, name, step)
     else:
-        resizing.settled(draft, name, generation, step)
+        resizing.settled(draft, name, generation)
     draft.set(best_step=max(draft.state.best_step, step))
 
 

@@ -17,6 +17,7 @@ from midflight.coordinator.core.placing import launch
 from midflight.coordinator.core.state import (
     OVER,
     TRAINING,
+    Change,
     ChangeStage,
     Forming,
     MemberState,
@@ -86,10 +87,9 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
     audience = [m.name for m in survivors(state)]
     if state.change is not None:
         audience += [name for name in state.change.joiners if name not in audience]
-        own = state.change.request.origin in OWN_WISHES
-        draft.set(change=None if own else rewound(state.change))
+        _take_back(draft, state.change)
     draft.tell(audience, Over(state.generation))
-    draft.set(forming=None, suspicion=None)
+    draft.set(forming=None, suspicion=None, broken_at=draft.now)
     draft.enter(Phase.RECOVERING, reason)
     limit = state.spec.reset_limit
     if limit is not None and draft.state.resets > limit:
@@ -104,6 +104,22 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
         regroup(draft)
 
 
+def _take_back(draft: Draft, change: Change) -> None:
+    """The change that was under way starts over with the world that comes next."""
+    if _left_behind(draft.state, change):
+        draft.set_members(change.leavers, holds_state=False)
+    own = change.request.origin in OWN_WISHES
+    draft.set(change=None if own else rewound(change))
+
+
+def _left_behind(state: State, change: Change) -> bool:
+    """Whether only leavers survive a switch after which others may have gone on without them."""
+    if change.stage is not ChangeStage.SWITCHING or change.world is None:
+        return False
+    stay = any(member.name in change.world for member in survivors(state))
+    return not stay and (bool(change.settled) or state.best_step > change.step)
+
+
 def regroup(draft: Draft) -> None:
     """In RECOVERING, with no world announced: announce one if everybody is accounted for."""
     state = draft.state
@@ -113,6 +129,8 @@ def regroup(draft: Draft) -> None:
     if alive and all(member.finished for member in alive):
         dismiss_finished(draft)
     elif state.has_begun and not any(member.holds_state for member in alive):
+        if any(member.heard_at < state.broken_at for member in alive):
+            return  # the word that it has the state may be on its way
         fail(draft, f"nobody is left who holds the training state ({state.detail})")
     elif not state.members and state.first_error:
         fail(draft, f"all members ended before training began; the last: {state.detail}")
@@ -127,14 +145,13 @@ def _within_bounds(draft: Draft, alive: list[MemberState]) -> list[MemberState]:
     excess = max(0, len(alive) - draft.state.spec.max_np)
     change = draft.state.change
     leavers = (*change.leavers, *change.request.names) if change is not None else ()
-    newcomers = [m for m in reversed(alive) if not m.holds_state][:excess]
-    going = [m for m in alive if m.name in leavers and m.holds_state][: excess - len(newcomers)]
-    out = {member.name for member in (*newcomers, *going)}
-    rest = [member for member in alive if member.name not in out]
+    going = [m for m in alive if m.name in leavers][:excess]
+    newcomers = [m for m in reversed(alive) if not m.holds_state and m not in going]
+    out = [*going, *newcomers[: excess - len(going)]]
+    rest = [member for member in alive if member not in out]
     if not any(member.holds_state for member in rest):
         return alive
-    draft.set_members([m.name for m in newcomers], stage=Stage.JOINED)
-    dismiss(draft, [m.name for m in going], "the job has been made smaller")
+    dismiss(draft, [member.name for member in out], "the job has been made smaller")
     return rest
 
 
@@ -187,7 +204,6 @@ def settled(draft: Draft, name: str, step: int) -> None:
     assert forming is not None
     if name not in forming.world:
         return
-    draft.set_member(name, holds_state=True, step=step, moved_at=draft.now)
     forming = replace(forming, settled=forming.settled | {name})
     draft.set(forming=forming)
     if not forming.settled >= set(forming.world.names):

@@ -194,7 +194,8 @@ def _noticed(draft: Draft, event: events.Noticed) -> None:
         alone = len(draft.state.members) == 1 and not wishing.room(draft)
         if draft.state.world is not None and event.member in draft.state.world:
             resizing.make_way(draft)
-        if draft.state.world is None or alone:
+        unborn = draft.state.world is None and draft.state.forming is None
+        if unborn or alone:
             draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
 
 

@@ -150,14 +150,13 @@ def _switch(draft: Draft, change: Change) -> None:
     draft.inform(change.request, f"switching to {world.size} members at step {step}")
 
 
-def settled(draft: Draft, name: str, generation: int, step: int) -> None:
+def settled(draft: Draft, name: str, generation: int) -> None:
     """A member has passed the switch. When all have, the change is done."""
     change = draft.state.change
     if change is None or change.world is None or change.world.generation != generation:
         return
     if change.stage is not ChangeStage.SWITCHING:
         return
-    draft.set_member(name, holds_state=True, step=step, moved_at=draft.now)
     change = replace(change, settled=change.settled | {name})
     draft.set(change=change)
     assert change.world is not None
@@ -237,9 +236,10 @@ def abort(draft: Draft, reason: str, blamed: Iterable[str] = ()) -> None:
 
 
 def stop_all(draft: Draft, names: Iterable[str]) -> None:
-    """End processes that nobody in training has to do with."""
+    """End processes, unless others have to do with them: those are in a world by now."""
     for name in names:
-        if member := draft.state.members.get(name):
+        member = draft.state.members.get(name)
+        if member is not None and member.stage is not Stage.ACTIVE:
             draft.stop(member)
             draft.drop_member(name)
 

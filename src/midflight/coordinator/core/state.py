@@ -152,6 +152,7 @@ class State:
     stalls: int = 0  # unplanned worlds in a row without a completed step
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
+    broken_at: float = 0.0  # when the last world broke
     waiting_since: float | None = None  # since when too few are there to form a world
     retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
     ticked_at: float = 0.0
@@ -246,6 +247,7 @@ def restored(state: State, now: float, saved_at: float) -> State:
         waiting_since=later(state.waiting_since),
         # A broken collective is reported again; the end of a process that was dropped is not.
         suspicion=later(state.suspicion) if state.mode is Mode.RESTART else None,
+        broken_at=state.broken_at + shift,
         retry_at=0.0,
         ticked_at=now,
     )

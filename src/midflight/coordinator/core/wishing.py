@@ -37,7 +37,7 @@ def objection(request: Request, state: State) -> str | None:
         if name in request.names[:number]:
             return f"{name} was named twice"
     target = target_of(request, state)
-    if target > state.spec.max_np:
+    if target > max(state.spec.max_np, state.size):  # while all are replaced there are more
         return f"{target} members are more than --max-np {state.spec.max_np}"
     if target < state.spec.min_np:
         return f"{target} members are fewer than --min-np {state.spec.min_np}"

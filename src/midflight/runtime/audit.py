@@ -1,0 +1,262 @@
+"""Whether the ledgers of a run prove that every sample of each epoch was used exactly once.
+
+Pure: lines in, a report out. A step that was completed once more, because the only member that had
+completed it died before anyone had its state, counts in its highest generation. One record vouches
+for the whole step: a step is complete only if all members of its world took part in it. Positions
+are places in an epoch's order; which sample stands at which place follows from the seed, which a
+ledger does not hold, so the checksums in the ledgers are not judged here. Free of torch, like the
+`plan` whose shares it works out again, so that the command line can use it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+from midflight.runtime.plan import share
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A member's line about one step; see `ledger`."""
+
+    member: str
+    step: int
+    epoch: int
+    start: int
+    stop: int
+    generation: int
+    rank: int
+    size: int
+    own: int  # how many samples it used itself
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    epoch: int
+    samples: int  # different ones that were used
+    steps: int
+    worlds: int
+    smallest: int  # of those worlds, in members
+    largest: int
+    repeated: int  # attempts at a step that did not count in the end
+    missing: int
+    duplicated: int
+    under_way: bool  # the last one, which has not come to its end yet, or was left early
+
+
+@dataclass(frozen=True)
+class Report:
+    epochs: tuple[EpochReport, ...]
+    shares: int  # one for each member of each step
+    vouched: int  # of them, those without a record of their own
+    problems: tuple[str, ...]
+
+    @property
+    def missing(self) -> int:
+        return sum(epoch.missing for epoch in self.epochs)
+
+    @property
+    def duplicated(self) -> int:
+        return sum(epoch.duplicated for epoch in self.epochs)
+
+    @property
+    def ok(self) -> bool:
+        return not (self.missing or self.duplicated or self.problems)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The attempt at a step that counts, and how many did not."""
+
+    records: Sequence[Record]
+    given_up: int
+
+    @property
+    def first(self) -> Record:
+        return self.records[0]
+
+
+@dataclass(frozen=True)
+class _Tally:
+    missing: int
+    duplicated: int
+    problems: tuple[str, ...]
+
+
+_NUMBERS = tuple(field.name for field in fields(Record) if field.name != "member")
+
+
+def parse(member: str, text: str) -> tuple[list[Record], list[str]]:
+    """A ledger's records, and what is wrong with it. A last line that has no end is being written,
+    or its writer was killed in the middle of it; either way it says nothing yet."""
+    records: list[Record] = []
+    problems: list[str] = []
+    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+        record = _record(member, line)
+        if record is None:
+            problems.append(f"line {number} of {member}'s ledger is damaged")
+        else:
+            records.append(record)
+    return records, problems
+
+
+def _record(member: str, line: str) -> Record | None:
+    try:
+        found = json.loads(line)
+        values = [found[name] for name in _NUMBERS]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not all(type(value) is int and value >= 0 for value in values):
+        return None
+    record = Record(member, *values)
+    return record if record.start < record.stop and record.rank < record.size else None
+
+
+def judge(
+    records: Iterable[Record], *, samples: int | None = None, resumed: bool = False
+) -> Report:
+    """The report on all members' records.
+
+    `samples`: how many each epoch has; None: as many as the longest one shows. `resumed`: the run
+    began from a checkpoint, and what lies before its first step is in another run's ledgers.
+    """
+    steps, problems = _counted(records)
+    shares = sum(step.first.size for step in steps)
+    signed = sum(len({record.rank for record in step.records}) for step in steps)
+    by_epoch: dict[int, list[_Step]] = {}
+    for step in steps:
+        by_epoch.setdefault(step.first.epoch, []).append(step)
+    end = samples or max((step.first.stop for step in steps), default=0)
+    reports = []
+    for number, epoch in enumerate(_numbers(by_epoch, resumed)):
+        own = by_epoch.get(epoch, [])
+        begin = own[0].first.start if resumed and number == 0 and own else 0
+        report, more = _report(epoch, own, begin, end, is_last=epoch == max(by_epoch))
+        reports.append(report)
+        problems += more
+    return Report(tuple(reports), shares, shares - signed, tuple(problems))
+
+
+def _numbers(by_epoch: dict[int, list[_Step]], resumed: bool) -> range:
+    """The epochs that there must be, also those of which there is no record."""
+    if not by_epoch:
+        return range(0)
+    return range(min(by_epoch) if resumed else 0, max(by_epoch) + 1)
+
+
+def _counted(records: Iterable[Record]) -> tuple[list[_Step], list[str]]:
+    """Each step with the records that count, in the order of the steps."""
+    attempts: dict[int, dict[int, list[Record]]] = {}
+    for record in records:
+        attempts.setdefault(record.step, {}).setdefault(record.generation, []).append(record)
+    steps: list[_Step] = []
+    problems: list[str] = []
+    for number in sorted(attempts):
+        generations = attempts[number]
+        steps.append(_Step(generations[max(generations)], len(generations) - 1))
+        everyone = [record for group in generations.values() for record in group]
+        problems += _disagreements(number, everyone)
+    for before, after in pairwise(step.first for step in steps):
+        if after.generation < before.generation:
+            problems.append(
+                f"step {after.step} was done in generation {after.generation}, although step "
+                f"{before.step} before it was done in generation {before.generation}"
+            )
+    return steps, problems
+
+
+def _disagreements(step: int, records: Sequence[Record]) -> Iterator[str]:
+    first = records[0]
+    for other in records[1:]:
+        if (other.epoch, other.start, other.stop) != (first.epoch, first.start, first.stop):
+            yield (
+                f"step {step} used {_extent(first)} by {first.member}'s ledger, and "
+                f"{_extent(other)} by {other.member}'s"
+            )
+    sizes: dict[int, Record] = {}
+    for record in records:
+        known = sizes.setdefault(record.generation, record)
+        if known.size != record.size:
+            yield (
+                f"generation {record.generation} had {known.size} members by {known.member}'s "
+                f"ledger, and {record.size} by {record.member}'s"
+            )
+
+
+def _report(
+    epoch: int, steps: Sequence[_Step], begin: int, end: int, *, is_last: bool
+) -> tuple[EpochReport, tuple[str, ...]]:
+    spans = sorted((step.first.start, step.first.stop) for step in steps)
+    reached = max((stop for _, stop in spans), default=0)
+    under_way = is_last and reached < end
+    must_reach = reached if under_way else end
+    tiling = _tiling(epoch, spans, begin, must_reach)
+    shares = _shares(steps)
+    sizes = [step.first.size for step in steps]
+    report = EpochReport(
+        epoch=epoch,
+        samples=max(reached, must_reach) - begin - tiling.missing,
+        steps=len(steps),
+        worlds=len({step.first.generation for step in steps}),
+        smallest=min(sizes, default=0),
+        largest=max(sizes, default=0),
+        repeated=sum(step.given_up for step in steps),
+        missing=tiling.missing + shares.missing,
+        duplicated=tiling.duplicated + shares.duplicated,
+        under_way=under_way,
+    )
+    return report, (*tiling.problems, *shares.problems)
+
+
+def _tiling(epoch: int, spans: Sequence[tuple[int, int]], begin: int, end: int) -> _Tally:
+    """How far the steps' extents are from covering [begin, end) once."""
+    missing = duplicated = 0
+    problems = []
+    reached = begin
+    for start, stop in (*spans, (end, end)):
+        if start > reached:
+            missing += start - reached
+            problems.append(f"epoch {epoch}: {_places(reached, start)} were never used")
+        elif start < reached and start < stop:
+            twice = min(stop, reached)
+            duplicated += twice - start
+            problems.append(f"epoch {epoch}: {_places(start, twice)} were used twice")
+        reached = max(reached, stop)
+    if reached > end:
+        duplicated += reached - end
+        problems.append(f"epoch {epoch}: {reached} samples were used, and it has {end}")
+    return _Tally(missing, duplicated, tuple(problems))
+
+
+def _shares(steps: Iterable[_Step]) -> _Tally:
+    """Whether those who kept a record used what was theirs, once."""
+    missing = duplicated = 0
+    problems = []
+    for step in steps:
+        seated: dict[int, Record] = {}
+        for record in step.records:
+            first, last = share(record.start, record.stop, record.rank, record.size)
+            surplus = record.own - (last - first)
+            if surplus:
+                problems.append(
+                    f"step {record.step}: {record.member}, rank {record.rank} of {record.size}, "
+                    f"used {record.own} samples; its share was {last - first}"
+                )
+            if seated.setdefault(record.rank, record) is not record:
+                surplus = record.own
+                problems.append(
+                    f"step {record.step}: {seated[record.rank].member} and {record.member} both "
+                    f"used the share of rank {record.rank} of {record.size}"
+                )
+            missing += max(0, -surplus)
+            duplicated += max(0, surplus)
+    return _Tally(missing, duplicated, tuple(problems))
+
+
+def _extent(record: Record) -> str:
+    return f"{_places(record.start, record.stop)} of epoch {record.epoch}"
+
+
+def _places(start: int, stop: int) -> str:
+    return f"positions {start} to {stop - 1}"

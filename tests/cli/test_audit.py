@@ -1,0 +1,240 @@
+"""`midflight audit`: what made-up ledgers prove, and what real ones look like."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from midflight.cli.main import main
+from midflight.protocol.job import JobSpec
+from midflight.runtime.audit import Record, Report, judge, parse
+from midflight.runtime.plan import Cursor, Plan, Seat, share
+from midflight.store.rundir import RunDir
+
+PLAN = Plan(samples=25, global_batch_size=10, epochs=2)
+
+
+def worlds(*sizes: int, epochs: int = 2) -> list[Record]:
+    """A run's records without trouble: step i in a world of sizes[i], the last one from then on."""
+    records = []
+    cursor, generation, before = Cursor(), 0, 0
+    while not PLAN.complete(cursor, epochs):
+        cursor = PLAN.rolled(cursor)
+        size = sizes[min(cursor.step, len(sizes) - 1)]
+        generation, before = generation + (size != before), size
+        records += step(cursor, generation, size)
+        cursor = PLAN.extent_at(cursor).after
+    return records
+
+
+def step(cursor: Cursor, generation: int, size: int) -> list[Record]:
+    extent = PLAN.extent_at(cursor)
+    place = (extent.step, extent.epoch, extent.start, extent.stop, generation)
+    shares = [share(extent.start, extent.stop, rank, size) for rank in range(size)]
+    return [Record(f"m{r}", *place, r, size, stop - a) for r, (a, stop) in enumerate(shares)]
+
+
+def without(records: list[Record], *steps: int) -> list[Record]:
+    return [record for record in records if record.step not in steps]
+
+
+def figures(report: Report) -> list[tuple[int, int, int, int]]:
+    return [(e.samples, e.repeated, e.missing, e.duplicated) for e in report.epochs]
+
+
+def test_a_run_through_three_worlds_is_proven() -> None:
+    report = judge(worlds(2, 2, 4, 4, 3))
+    assert report.ok
+    assert figures(report) == [(25, 0, 0, 0), (25, 0, 0, 0)]
+    assert [(e.worlds, e.smallest, e.largest) for e in report.epochs] == [(2, 2, 4), (2, 3, 4)]
+
+
+def test_a_lost_step_is_missing() -> None:
+    report = judge(without(worlds(2), 1))
+    assert not report.ok
+    assert figures(report)[0] == (15, 0, 10, 0)
+    assert report.problems == ("epoch 0: positions 10 to 19 were never used",)
+
+
+def test_the_lost_tail_of_an_epoch_is_missing_because_the_next_one_shows_its_length() -> None:
+    assert figures(judge(without(worlds(2), 2)))[0] == (20, 0, 5, 0)
+
+
+def test_the_first_step_of_a_run_is_missing_too() -> None:
+    assert judge(without(worlds(2), 0)).missing == 10
+
+
+def test_an_epoch_without_any_record_is_missing_as_a_whole() -> None:
+    assert figures(judge(without(worlds(2), 0, 1, 2))) == [(0, 0, 25, 0), (25, 0, 0, 0)]
+
+
+def test_samples_that_two_steps_used_are_duplicated() -> None:
+    records = worlds(2)
+    again = [Record(r.member, 99, *_place(r), r.rank, r.size, r.own) for r in records[:2]]
+    report = judge([*records, *again])
+    assert figures(report)[0] == (25, 0, 0, 10)
+    assert "epoch 0: positions 0 to 9 were used twice" in report.problems
+
+
+def _place(record: Record) -> tuple[int, int, int, int]:
+    return record.epoch, record.start, record.stop, record.generation + 1
+
+
+def test_one_sample_too_few_in_a_share_is_missing() -> None:
+    records = worlds(2)
+    short = records[3]
+    values = [getattr(short, name) for name in Record.__slots__]
+    records[3] = Record(*values[:-1], short.own - 1)
+    report = judge(records)
+    assert (report.missing, report.duplicated) == (1, 0)
+    assert report.problems == ("step 1: m1, rank 1 of 2, used 4 samples; its share was 5",)
+
+
+def test_a_share_that_two_members_used_is_duplicated() -> None:
+    records = worlds(2)
+    first = records[0]
+    values = [getattr(first, name) for name in Record.__slots__]
+    report = judge([*records, Record("m7", *values[1:])])
+    assert (report.missing, report.duplicated) == (0, 5)
+    assert "m0 and m7 both used the share of rank 0 of 2" in report.problems[0]
+
+
+def test_a_step_that_was_done_again_counts_in_its_last_generation() -> None:
+    records = worlds(3)
+    alone = [r for r in records if r.step == 1 and r.rank == 0]  # it died with that step done
+    later = [r for at in (1, 2, 3, 4, 5) for r in step(_cursor(at), generation=2, size=2)]
+    report = judge([*[r for r in records if r.step == 0], *alone, *later])
+    assert report.ok
+    assert figures(report)[0] == (25, 1, 0, 0)
+    assert report.vouched == 0
+
+
+def _cursor(at: int) -> Cursor:
+    return Cursor(at, at // 3, at % 3 * 10)
+
+
+def test_members_without_a_record_are_vouched_for_by_the_others_of_the_step() -> None:
+    report = judge([record for record in worlds(4) if record.rank == 2])
+    assert report.ok
+    assert (report.shares, report.vouched) == (24, 18)
+
+
+def test_an_epoch_that_is_under_way_lacks_nothing() -> None:
+    report = judge(without(worlds(2), 5))
+    assert report.ok
+    assert [epoch.under_way for epoch in report.epochs] == [False, True]
+
+
+def test_a_known_number_of_samples_is_asked_for() -> None:
+    assert judge(worlds(2), samples=25).ok
+    assert judge(worlds(2), samples=30).epochs[0].missing == 5
+    assert judge(worlds(2), samples=20).duplicated == 10
+
+
+def test_a_resumed_run_begins_where_its_checkpoint_was() -> None:
+    rest = without(worlds(2), 0, 1, 2, 3)
+    assert judge(rest, resumed=True).ok
+    assert judge(rest).missing == 25 + 10
+
+
+def test_members_that_speak_of_different_samples_do_not_agree() -> None:
+    records = [*worlds(2), *step(Cursor(step=1, position=20), generation=1, size=2)[:1]]
+    report = judge(records)
+    assert not report.ok
+    assert "step 1 used positions 10 to 19 of epoch 0 by m0's ledger" in report.problems[0]
+
+
+def test_a_step_in_an_older_world_than_the_one_before_it_is_no_proof() -> None:
+    records = [*step(_cursor(0), 2, 2), *step(_cursor(1), 1, 2), *step(_cursor(2), 2, 2)]
+    assert "step 1 was done in generation 1" in judge(records).problems[0]
+
+
+def test_the_line_that_is_being_written_says_nothing_yet() -> None:
+    records, problems = parse("m0", _line(0) + _line(1)[:30])
+    assert ([r.step for r in records], problems) == ([0], [])
+
+
+@pytest.mark.parametrize("line", ["rubbish", "[]", '{"step":1}', '{"step":"1"}'])
+def test_a_damaged_line_is_named(line: str) -> None:
+    records, problems = parse("m0", _line(0) + line + "\n" + _line(1))
+    assert (len(records), problems) == (2, ["line 2 of m0's ledger is damaged"])
+
+
+def _line(at: int) -> str:
+    record = step(_cursor(at), 1, 1)[0]
+    fields = {name: getattr(record, name) for name in Record.__slots__ if name != "member"}
+    return json.dumps({**fields, "crc": 0}) + "\n"
+
+
+def test_what_the_runtime_writes_can_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from midflight.runtime.ledger import Ledger
+    from midflight.runtime.sampler import ElasticBatchSampler
+    from midflight.runtime.schedule import Schedule
+
+    sampler = ElasticBatchSampler(PLAN, Schedule(Seat(1, 1, 2)))
+    ledger = Ledger(str(tmp_path), "m1")
+    for indices in sampler:
+        ledger.write(sampler.issued.popleft(), len(indices), 0)
+    ledger.close()
+    records, problems = parse("m1", (tmp_path / "m1.jsonl").read_text())
+    assert problems == []
+    assert records == [record for record in worlds(2) if record.rank == 1]
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
+    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
+    folder = RunDir(tmp_path / "runs" / "demo")
+    folder.create()
+    folder.write_spec(JobSpec("demo", ("true",), np=1, min_np=1, max_np=1))
+    yield folder
+
+
+def write(run: RunDir, *steps: int) -> None:
+    (run.ledgers / "m0.jsonl").write_text("".join(map(_line, steps)))
+
+
+def test_a_proof_is_a_table_and_a_verdict(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    write(run, 0, 1, 2, 3, 4, 5)
+    assert main(["audit", "demo"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "EPOCH  SAMPLES  STEPS  WORLDS  MEMBERS  REPEATED  MISSING  DUPLICATED",
+        "0      25       3      1       1        0         0        0",
+        "1      25       3      1       1        0         0        0",
+        "",
+        "every sample was used exactly once: 50 samples in 6 steps",
+    ]
+
+
+def test_a_lost_sample_is_exit_code_1(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    write(run, 0, 2, 3, 4, 5)
+    assert main(["audit", "demo"]) == 1
+    assert "NOT every sample was used exactly once: 10 missing" in capsys.readouterr().out
+    assert main(["audit", "demo", "-o", "json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["ok"], shown["epochs"][0]["missing"]) == (False, 10)
+
+
+def test_a_damaged_ledger_is_exit_code_1(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    write(run, 0, 1, 2)
+    with (run.ledgers / "m0.jsonl").open("a") as file:
+        file.write("rubbish\n")
+    assert main(["audit", "demo"]) == 1
+    assert "- line 4 of m0's ledger is damaged" in capsys.readouterr().out
+
+
+def test_a_run_without_records_proves_nothing(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", "demo"]) == 1
+    assert "the ledgers of demo hold no step yet" in capsys.readouterr().err
+
+
+def test_an_unknown_run_is_named(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "nobody"]) == 1
+    assert "no run is named 'nobody'; known runs: demo" in capsys.readouterr().err

@@ -1,0 +1,21 @@
+"""A model that is wider on the members that are named: OUT MEMBER..."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+import midflight as mf
+
+out, odd = Path(sys.argv[1]), sys.argv[2:]
+torch.set_num_threads(1)
+width = 5 if os.environ["MIDFLIGHT_MEMBER"] in odd else 4
+model = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(width, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with mf.join(model=model, optimizer=optimizer) as job:
+    for batch in job.batches([torch.ones(3)] * 100, global_batch_size=10, epochs=100):
+        if not (out / "hurry").exists():
+            time.sleep(0.02)
+        job.step(model(batch.data).sum())
