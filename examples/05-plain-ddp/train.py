@@ -5,7 +5,6 @@ checkpoint of its own, as it would under torchrun.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
@@ -55,8 +54,7 @@ def main() -> None:
             optimizer.step()
         if dist.get_rank() == 0:
             save(options.checkpoint, model, optimizer, epoch + 1)
-            restarts = os.environ["TORCHELASTIC_RESTART_COUNT"]
-            print(f"epoch {epoch}: loss {loss.item():.6f}, {restarts} restarts so far")
+            print(f"epoch {epoch}: loss {loss.item():.6f}, {dist.get_world_size()} processes")
     dist.destroy_process_group()
 
 

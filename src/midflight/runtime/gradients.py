@@ -17,6 +17,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from midflight.runtime.group import Group, is_communication_error
+from midflight.runtime.sampler import Issued
 
 BUFFER_BYTES = 250 << 20
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
@@ -68,12 +69,18 @@ class GradientSync:
         for hook in self._hooks:
             hook.remove()
 
-    def expect(self, *, last: bool) -> None:
+    def expect(self, issued: Issued) -> None:
         """What the coming forward and backward passes are for: only a step's last one syncs."""
-        self._sync = last
+        self._sync = issued.last_micro
         self._armed.clear()
         for wrapped in self._wrapped.values():
-            wrapped.require_backward_grad_sync = last
+            wrapped.require_backward_grad_sync = self._sync
+
+    def rewind(self) -> None:
+        """The step under way did not happen; DDP leaves nothing behind that a retry would see."""
+
+    def collect(self, issued: Issued) -> None:
+        """After a backward pass: gradients add up in the parameters until the step's last one."""
 
     def finish(self) -> None:
         """After backward: average what DDP did not see, and take over rank 0's buffers."""

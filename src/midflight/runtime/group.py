@@ -22,6 +22,7 @@ from midflight.runtime.sockets import SocketSet, open_sockets
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
 CONNECT_SECONDS = 120.0
+BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
 
 
@@ -47,8 +48,12 @@ class Group:
             return
         store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS)
         try:
-            with _building:
+            alone = _building.acquire(timeout=BUILDING_SECONDS)
+            try:
                 self._connect_gloo(store)
+            finally:
+                if alone:
+                    _building.release()
             if self.backend == "nccl":
                 self._connect_nccl(store)
             self._wrap(store)
@@ -134,6 +139,12 @@ class Group:
         theirs = [torch.empty_like(mine) for _ in range(self.size)]
         self.control.allgather([theirs], [mine]).wait()
         return [item.tolist() for item in theirs]
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        """The root's values, everywhere."""
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        self.pg.broadcast([tensor], options).wait()
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The root's bytes, everywhere."""

@@ -35,6 +35,7 @@ def join(
     backend: str | None = None,
     ddp: Mapping[str, Any] | Literal[False] | None = None,
     resume: str | os.PathLike[str] | None = None,
+    deterministic: int | None = None,
     **objects: Any,
 ) -> "Job":
     """Take part in the job that this process belongs to; on its own, a world of one.
@@ -43,9 +44,16 @@ def join(
     by keyword and reaches every newcomer. `backend`: gloo or nccl; by default nccl where the
     parameters are on several GPUs of this machine, else gloo. `ddp`: options for
     DistributedDataParallel; False: the script averages its gradients itself. `resume`: a
-    checkpoint to begin with, if it exists.
+    checkpoint to begin with, if it exists. `deterministic`: into how many shards each batch is
+    cut, so that the weights are the same bit for bit whatever the world does.
     """
-    return Job(objects, backend=backend, ddp={} if ddp is None else ddp, resume=resume)
+    return Job(
+        objects,
+        backend=backend,
+        ddp={} if ddp is None else ddp,
+        resume=resume,
+        deterministic=deterministic,
+    )
 
 
 class Job(Session):
@@ -53,6 +61,7 @@ class Job(Session):
 
     def __init__(self, objects: Mapping[str, Any], **options: Any) -> None:
         super().__init__(objects, **options)
+        self._shards: int | None = options.get("deterministic")
         self._optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)
         self._own = (0, 0)  # samples of this step so far, and their checksum
@@ -65,6 +74,7 @@ class Job(Session):
     def sampler(self, dataset: Any, global_batch_size: int, **plan: Any) -> ElasticBatchSampler:
         """The batch sampler for a DataLoader of one's own; iterate it with `follow`."""
         samples = sample_count(dataset)
+        plan.setdefault("shards", self._shards)
         return ElasticBatchSampler(Plan(samples, global_batch_size, **plan), self.schedule)
 
     def follow(self, loader: DataLoader[Any], sampler: ElasticBatchSampler) -> Feed:
@@ -106,7 +116,7 @@ class Job(Session):
             self._own = (0, 0)
             self._clear_gradients()
         self._issued = issued
-        self._sync.expect(last=issued.last_micro)
+        self._sync.expect(issued)
         return True
 
     @property
@@ -136,6 +146,8 @@ class Job(Session):
         try:
             if not self._broken:
                 scaled.backward()
+                if issued is not None:
+                    self._sync.collect(issued)
                 if last:
                     self._sync.finish()
                     reduction.wait_for_device(self._group)

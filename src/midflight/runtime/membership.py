@@ -71,6 +71,7 @@ class Membership:
         self._trainer = trainer
         self._news = threading.Condition()
         self._coming: dict[int, Coming] = {}
+        self._entering: Coming | None = None  # no longer coming, and not the world of now yet
         self._form: int | None = None  # the generation to be entered at once
         self._switch: say.Switch | None = None
         self._dismissed: Dismissed | None = None
@@ -191,6 +192,9 @@ class Membership:
     def _drop_coming(self, first: int, last: int) -> None:
         for number in [n for n in self._coming if first <= n <= last]:
             self._coming.pop(number).cancel()
+            self.link.cancel_keys(number)
+        if self._entering is not None and first <= self._entering.generation <= last:
+            self._entering.cancel()
         if self._switch is not None and first <= self._switch.world.generation <= last:
             self._switch = None
         if self._form is not None and first <= self._form <= last:
@@ -230,7 +234,8 @@ class Membership:
             return self._dismissed
         if self._form is not None:
             generation, self._form = self._form, None
-            return Enter(self._coming.pop(generation), planned=False)
+            self._entering = self._coming.pop(generation)
+            return Enter(self._entering, planned=False)
         switch = self._switch
         if switch is None or (self._trainer.holds_state and step < switch.step):
             return None
@@ -238,8 +243,8 @@ class Membership:
         if self._env.member not in switch.world:
             self._leaving = True
             return Leave(switch.world.generation)
-        coming = self._coming.pop(switch.world.generation, None)
-        return Enter(coming, planned=True) if coming else None
+        self._entering = self._coming.pop(switch.world.generation, None)
+        return Enter(self._entering, planned=True) if self._entering else None
 
     def _in_valid_world(self) -> bool:
         group = self.group
@@ -262,6 +267,7 @@ class Membership:
         """The training thread is in this world now."""
         with self._news:
             self.group = group
+            self._entering = None
             if group.generation <= self._over:
                 group.cut()
         self.say_settled(group.generation)

@@ -67,6 +67,7 @@ class Piece:
     stop: int
     weight: float  # 0.0: a placeholder, loaded only so that the member can join the collectives
     last: bool  # of its step
+    shard: int = 0  # in deterministic mode: which of the fixed shards it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Plan:
     shuffle: bool = True
     seed: int = 0
     epochs: int | None = None  # None: one epoch per iteration, the script counts them
+    shards: int | None = None  # deterministic mode: batches are cut into so many, at any size
 
     def __post_init__(self) -> None:
         if self.samples < 1:
@@ -87,6 +89,8 @@ class Plan:
         _check_positive("global_batch_size", self.global_batch_size)
         if self.micro_batch_size is not None:
             _check_positive("micro_batch_size", self.micro_batch_size)
+        if self.shards is not None:
+            _check_positive("shards", self.shards)
         if self.epochs is not None and self.epochs < 0:
             raise DataError(f"epochs is {self.epochs}: give 0 or more, or None to count yourself")
         if self.steps_per_epoch == 0:
@@ -133,12 +137,26 @@ class Plan:
 
     def pieces(self, extent: Extent, rank: int, size: int) -> tuple[Piece, ...]:
         """A member's micro batches of a step, in order; at least one."""
+        if self.shards is not None:
+            return self._shards(extent, *share(0, self.shards, rank, size))
         start, stop = share(extent.start, extent.stop, rank, size)
         if start == stop:
             return (Piece(extent.start, extent.start + 1, weight=0.0, last=True),)
         return tuple(
             Piece(a, b, weight=weight(b - a, size, extent.count), last=b == stop)
             for a, b in micro_batches(start, stop, self.micro_batch_size)
+        )
+
+    def _shards(self, extent: Extent, first: int, end: int) -> tuple[Piece, ...]:
+        """The shards [first, end): their cut, and so their arithmetic, is that of any world."""
+        assert self.shards is not None
+        cuts = {n: share(extent.start, extent.stop, n, self.shards) for n in range(first, end)}
+        real = {n: (a, b) for n, (a, b) in cuts.items() if a < b}
+        if not real:
+            return (Piece(extent.start, extent.start + 1, weight=0.0, last=True),)
+        return tuple(
+            Piece(a, b, weight=(b - a) / extent.count, last=n == max(real), shard=n)
+            for n, (a, b) in real.items()
         )
 
 

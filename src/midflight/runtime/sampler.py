@@ -30,6 +30,7 @@ class Issued:
     placeholder: tuple[int, ...]  # one index, when the share is empty
     weight: float
     last_micro: bool
+    shard: int = 0
 
     @property
     def seat(self) -> Seat:
@@ -141,4 +142,6 @@ class ElasticBatchSampler(Sampler[list[int]]):
     def _issued(self, extent: Extent, ticket: Ticket, micro: int, piece: Piece) -> Issued:
         indices = self._order(extent.epoch, piece.start, piece.stop)
         used, placeholder = (indices, ()) if piece.weight else ((), indices)
-        return Issued(extent, ticket, micro, used, placeholder, piece.weight, piece.last)
+        return Issued(
+            extent, ticket, micro, used, placeholder, piece.weight, piece.last, piece.shard
+        )

@@ -24,6 +24,7 @@ from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import Member, World
 from midflight.runtime import checkpoint
 from midflight.runtime.agreement import NOTHING, agree
+from midflight.runtime.exact import ExactSync
 from midflight.runtime.feed import Feed
 from midflight.runtime.gradients import GradientSync
 from midflight.runtime.group import Group, is_communication_error
@@ -51,13 +52,16 @@ class Session:
         backend: str | None,
         ddp: Mapping[str, Any] | Literal[False],
         resume: str | os.PathLike[str] | None = None,
+        deterministic: int | None = None,
     ) -> None:
         plain: dict[str, Any] = {}
         self._values = Values(plain)
         self.holdings = Holdings(objects, plain)
         modules = {n: o for n, o in objects.items() if isinstance(o, nn.Module)}
         synced = {} if ddp is False else modules
-        self._sync = GradientSync(synced, ddp or {}, self._break)
+        self._sync: GradientSync | ExactSync = GradientSync(synced, ddp or {}, self._break)
+        if deterministic is not None:
+            self._sync = ExactSync(modules, deterministic)
         self._backend = backend or _default_backend(modules)
         self._resume = Path(resume) if resume is not None else None
         self._env = WorkerEnv.from_env(os.environ)
@@ -243,6 +247,7 @@ class Session:
         group = order.coming.group
         step = self.cursor.step if self.holds_state else NOTHING
         newcomer = not self.holds_state
+        self._sync.rewind()
         received = agree(group, self.holdings, step, order.coming.prepared, self._capture)
         if received is not None:
             self._adopt(self.holdings.restore(received, rng=newcomer and order.planned))

@@ -49,8 +49,8 @@ class SocketSet:
             return False
         try:
             return str(sock.getpeername()[0]) in self._hosts
-        except OSError:
-            return False  # not connected (a listener), or gone already
+        except OSError:  # a listener, or still being connected to somebody
+            return not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
     def cut(self) -> None:
         for sock in tuple(self._held.values()):

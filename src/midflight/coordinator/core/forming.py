@@ -107,7 +107,7 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
 def _take_back(draft: Draft, change: Change) -> None:
     """The change that was under way starts over with the world that comes next."""
     if _left_behind(draft.state, change):
-        draft.set_members(change.leavers, holds_state=False)
+        draft.set_members(change.leavers, outdated=True)
     own = change.request.origin in OWN_WISHES
     draft.set(change=None if own else rewound(change))
 
@@ -117,7 +117,8 @@ def _left_behind(state: State, change: Change) -> bool:
     if change.stage is not ChangeStage.SWITCHING or change.world is None:
         return False
     stay = any(member.name in change.world for member in survivors(state))
-    return not stay and (bool(change.settled) or state.best_step > change.step)
+    passed = change.settled or change.resumed or state.best_step > change.step
+    return not stay and bool(passed)
 
 
 def regroup(draft: Draft) -> None:
@@ -128,7 +129,7 @@ def regroup(draft: Draft) -> None:
         return  # they come back, or their process or host is found to be gone
     if alive and all(member.finished for member in alive):
         dismiss_finished(draft)
-    elif state.has_begun and not any(member.holds_state for member in alive):
+    elif state.has_begun and not any(member.can_give for member in alive):
         if any(member.heard_at < state.broken_at for member in alive):
             return  # the word that it has the state may be on its way
         fail(draft, f"nobody is left who holds the training state ({state.detail})")
@@ -146,10 +147,10 @@ def _within_bounds(draft: Draft, alive: list[MemberState]) -> list[MemberState]:
     change = draft.state.change
     leavers = (*change.leavers, *change.request.names) if change is not None else ()
     going = [m for m in alive if m.name in leavers][:excess]
-    newcomers = [m for m in reversed(alive) if not m.holds_state and m not in going]
+    newcomers = [m for m in reversed(alive) if not m.can_give and m not in going]
     out = [*going, *newcomers[: excess - len(going)]]
     rest = [member for member in alive if member not in out]
-    if not any(member.holds_state for member in rest):
+    if not any(member.can_give for member in rest):
         return alive
     dismiss(draft, [member.name for member in out], "the job has been made smaller")
     return rest
@@ -204,6 +205,7 @@ def settled(draft: Draft, name: str, step: int) -> None:
     assert forming is not None
     if name not in forming.world:
         return
+    draft.set_member(name, outdated=False)
     forming = replace(forming, settled=forming.settled | {name})
     draft.set(forming=forming)
     if not forming.settled >= set(forming.world.names):

