@@ -1,5 +1,9 @@
-"""The ten-line script of the README on the benchmark's model: `python midflight_train.py MB`."""
+"""The ten-line script of the README on the benchmark's model: `python midflight_train.py MB`.
 
+With BENCH_DEVICE=cuda in the environment all members share the first GPU, over gloo.
+"""
+
+import os
 import sys
 
 import midflight as mf
@@ -8,12 +12,15 @@ from bench.record import Recorder
 
 
 def main(megabytes: int) -> None:
+    device = os.environ.get("BENCH_DEVICE", "cpu")
     model, optimizer = task.build(megabytes)
+    model.to(device)
     recorder = Recorder.from_env()
     samples = task.Samples(megabytes)
     with mf.join(model=model, optimizer=optimizer) as job:
         for batch in job.batches(samples, global_batch_size=task.GLOBAL_BATCH, epochs=1000):
-            loss = task.criterion(model(batch.x), batch.y)
+            x, y = batch.x.to(device), batch.y.to(device)
+            loss = task.criterion(model(x), y)
             if job.step(loss):
                 recorder.done(batch.step, job.size)
 

@@ -1,22 +1,31 @@
 """Simulated agents and members over real sockets, for measuring the coordinator alone.
 
 They speak the whole protocol (handshake, heartbeats, readiness, switches) and train nothing. All
-of them live in one asyncio loop in this process; the coordinator is a process of its own.
+of them live in one asyncio loop in this process; the coordinator is a process of its own. Members
+read a world's number and step off the frame and leave the rest: a thousand of them decoding a
+thousand entries each would measure this process instead.
 """
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Callable
 
-from midflight.errors import MidflightError
+from midflight.errors import MidflightError, Unreachable
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, dial
 
+_TYPE = re.compile(rb'{"type":"(\w+)"')
+_GENERATION = re.compile(rb'"generation":(\d+)')
+_STEP = re.compile(rb'"step":(\d+)}}$')
+REDIAL_SECONDS = 0.5
 BEAT_SECONDS = 1.0  # slower than real members: the simulation shares two cores with its subject
 
 
 class SimulatedMember:
-    def __init__(self, name: str, address: str, secret: bytes, exited: Callable[[int], None]) -> None:
+    def __init__(
+        self, name: str, address: str, secret: bytes, exited: Callable[[int], None]
+    ) -> None:
         self._name = name
         self._address = address
         self._secret = secret
@@ -33,12 +42,12 @@ class SimulatedMember:
         self._exited(-9)
 
     async def _live(self) -> None:
-        self._wire = wire = await dial(self._address, "member", self._name, self._secret)
+        self._wire = wire = await self._dial()
         wire.send(say.MemberJoined(1, 0, 0, ""))
         beats = asyncio.get_running_loop().create_task(self._beat(wire))
         try:
             while True:
-                if self._answer(wire, await wire.receive()):
+                if self._answer(wire, await wire.receive_body()):
                     break
         except MidflightError:
             return
@@ -47,21 +56,32 @@ class SimulatedMember:
         wire.close()
         self._exited(0)
 
+    async def _dial(self) -> AsyncWire:
+        """Again and again, as a real member does."""
+        while True:
+            with contextlib.suppress(Unreachable):
+                return await dial(self._address, "member", self._name, self._secret)
+            await asyncio.sleep(REDIAL_SECONDS)
+
     async def _beat(self, wire: AsyncWire) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             wire.send(say.Beat(self._step, self._step, False))
 
-    def _answer(self, wire: AsyncWire, message: object) -> bool:
-        match message:
-            case say.Form(world):
-                wire.send(say.MemberSettled(world.generation, self._step))
-            case say.Prepare(world, _):
-                wire.send(say.MemberReady(world.generation, self._step, self._step))
-            case say.Switch(world, _, step):
-                self._step = step
-                wire.send(say.MemberSettled(world.generation, step))
-            case say.Dismiss():
+    def _answer(self, wire: AsyncWire, body: bytes) -> bool:
+        kind = _TYPE.match(body)
+        generation = _GENERATION.search(body)
+        world = int(generation[1]) if generation else 0
+        match kind[1] if kind else b"":
+            case b"Form":
+                wire.send(say.MemberSettled(world, self._step))
+            case b"Prepare":
+                wire.send(say.MemberReady(world, self._step, self._step))
+            case b"Switch":
+                step = _STEP.search(body)
+                self._step = int(step[1]) if step else self._step
+                wire.send(say.MemberSettled(world, self._step))
+            case b"Dismiss":
                 return True
             case _:
                 pass

@@ -89,7 +89,8 @@ class FakeTraining:
             if member.step == self._cluster.last_step:
                 member.finished = True
                 member.tell(events.Finished, member.step)
-        self._promises.stepped(members[0].step)
+        audible = any(self._cluster.is_audible(f"member {m.name}") for m in members)
+        self._promises.stepped(members[0].step, audible)
 
 
 def waits(member: FakeMember) -> bool:

@@ -14,6 +14,7 @@ class Promises:
         self._cluster = cluster
         self.worlds: dict[int, World] = {}  # every world that was ever announced
         self.done = 0  # steps that a whole world has completed
+        self.heard_of = 0  # and those of them that the coordinator can have heard of
         self.asked = 0  # requests, numbered from 1
         self.forgotten: set[int] = set()  # those whose client lost the coordinator
         self._answered: set[int] = set()
@@ -59,12 +60,15 @@ class Promises:
     def entered(self, world: World, step: int, members: list[Any]) -> None:
         """A world's members have agreed on a state."""
         if self.begun:
-            assert step == self.done, "no step is lost, none is done twice"
-        self.done = step
+            assert self.heard_of <= step <= self.done, "no step is lost, none is done twice"
+        self.done = self.heard_of = step
 
-    def stepped(self, step: int) -> None:
+    def stepped(self, step: int, audible: bool) -> None:
+        """A whole world has done a step; nobody heard of it if all of its members are cut off."""
         assert step == self.done + 1, "steps follow each other"
         self.done = step
+        if audible:
+            self.heard_of = step
 
     def answered(self, ticket: int) -> None:
         assert ticket not in self._answered, "a request is answered once"
@@ -76,10 +80,11 @@ class Promises:
 
     def failed(self, reason: str) -> None:
         if "holds the training state" in reason:
+            known = self._cluster.state.members
             left = [
                 m.name
                 for m in self._cluster.members.values()
                 if m.beats and m.holds_state and m.step == self.done
-                if m.name in self._cluster.state.members
+                if m.name in known and not known[m.name].outdated
             ]
             assert not left, "nobody who holds the newest state was given up"

@@ -108,7 +108,7 @@ class FakeCluster:
 
     def deliver_one(self) -> bool:
         self.training.meet()
-        sources = [s for s, words in self._words.items() if words and self._audible(s)]
+        sources = [s for s, words in self._words.items() if words and self.is_audible(s)]
         if not sources:
             return False
         word = self._words[self.pick(sources)].popleft()
@@ -257,7 +257,7 @@ class FakeCluster:
         beats = {
             m.name: events.Beating(m.step, m.step, waits(m), self.now)
             for m in self.members.values()
-            if m.beats and self._audible(f"member {m.name}")
+            if m.beats and self.is_audible(f"member {m.name}")
         }
         heard = frozenset(a.name for a in self.agents.values() if a.reachable)
         self.handle(events.Ticked(self.now, beats, heard))
@@ -265,7 +265,7 @@ class FakeCluster:
     def _say(self, source: str, word: Word) -> None:
         self._words.setdefault(source, deque()).append(word)
 
-    def _audible(self, source: str) -> bool:
+    def is_audible(self, source: str) -> bool:
         kind, _, name = source.partition(" ")
         if kind == "agent":
             return not self.agents[name].cut

@@ -125,12 +125,15 @@ class AsyncWire:
         return str(name[0]) if isinstance(name, tuple) else "127.0.0.1"
 
     async def receive(self) -> object:
+        return decode_body(await self.receive_body())
+
+    async def receive_body(self) -> bytes:
+        """A frame as it came, not looked at."""
         try:
             head = await self._reader.readexactly(_LENGTH.size)
-            body = await self._reader.readexactly(body_length(head, self.limit))
+            return await self._reader.readexactly(body_length(head, self.limit))
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ConnectionLost(f"{self.peer} closed the connection") from error
-        return decode_body(body)
 
     def send(self, message: object) -> None:
         """Queue a frame; never blocks. A peer that stops reading is cut off by `overfull`."""

@@ -13,7 +13,7 @@ import torch
 
 import midflight as mf
 
-SAMPLES, BATCH, EPOCHS = 397, 10, 10
+SAMPLES, BATCH, EPOCHS = 397, 10, 15
 OUT = Path(sys.argv[1])
 MEMBER = os.environ.get("MIDFLIGHT_MEMBER", "m0")
 torch.set_num_threads(1)
@@ -34,7 +34,7 @@ class Counter(torch.nn.Module):
 def pace() -> None:
     """Slow enough to be disturbed, until the test is in a hurry."""
     if not (OUT / "hurry").exists():
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def report(job: mf.Job, model: Counter) -> None:

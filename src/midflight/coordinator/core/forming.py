@@ -106,19 +106,25 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
 
 def _take_back(draft: Draft, change: Change) -> None:
     """The change that was under way starts over with the world that comes next."""
-    if _left_behind(draft.state, change):
+    if _went_on(draft, change):
         draft.set_members(change.leavers, outdated=True)
     own = change.request.origin in OWN_WISHES
     draft.set(change=None if own else rewound(change))
 
 
-def _left_behind(state: State, change: Change) -> bool:
-    """Whether only leavers survive a switch after which others may have gone on without them."""
-    if change.stage is not ChangeStage.SWITCHING or change.world is None:
+def _went_on(draft: Draft, change: Change) -> bool:
+    """Whether the world after a switch may have done steps; all of its members are needed for one.
+
+    Then the state of those who left at the switch is no longer the job's.
+    """
+    state, world = draft.state, change.world
+    if change.stage is not ChangeStage.SWITCHING or world is None:
         return False
-    stay = any(member.name in change.world for member in survivors(state))
-    passed = change.settled or change.resumed or state.best_step > change.step
-    return not stay and bool(passed)
+    heard = [m for m in survivors(state) if draft.now - m.heard_at <= state.spec.silence]
+    if any(m.connected and m.name in world and m.name not in change.settled for m in heard):
+        return False
+    some_in_it = any(name in change.settled for name in world.names)
+    return some_in_it or change.resumed or state.best_step > change.step
 
 
 def regroup(draft: Draft) -> None:
