@@ -17,7 +17,7 @@ from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saving
 from midflight.errors import Conflict, MidflightError
-from midflight.protocol.environment import TorchrunEnv
+from midflight.protocol.environment import JOINER, TorchrunEnv
 from midflight.protocol.messages import (
     Form,
     ProbeMember,
@@ -201,7 +201,8 @@ class Shell:
 def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
     world = command.world or World(0, (state.members[name].member,))
     hosts = dict.fromkeys(member.host for member in world.members)
-    return TorchrunEnv(
+    joins = world.size > len(command.members)  # others are there already
+    torchrun = TorchrunEnv(
         rank=world.rank(name),
         world_size=world.size,
         local_rank=world.local_rank(name),
@@ -214,6 +215,7 @@ def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[
         max_restarts=state.spec.reset_limit if state.spec.reset_limit is not None else 1_000_000,
         run_id=state.spec.name,
     ).to_env()
+    return {**torchrun, JOINER: "1" if joins else "0"}
 
 
 def now() -> float:

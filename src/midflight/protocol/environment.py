@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from midflight.errors import ProtocolError
 
 PREFIX = "MIDFLIGHT_"
+JOINER = PREFIX + "JOINER"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,9 @@ class WorkerEnv:
     grace: float
     ledger: str  # folder for the ledgers; "" for none
     warm: bool = False
+    joiner: bool = False  # training is under way already; False: this one is there from the start
+    rank: int = 0  # what it will be, as far as the coordinator knew when it was started
+    size: int = 1
 
     def to_env(self) -> dict[str, str]:
         return {
@@ -61,6 +65,9 @@ class WorkerEnv:
                 grace=float(env[PREFIX + "GRACE"]),
                 ledger=env[PREFIX + "LEDGER"],
                 warm=env[PREFIX + "WARM"] == "1",
+                joiner=env.get(JOINER) == "1",
+                rank=int(env.get("RANK", 0)),
+                size=int(env.get("WORLD_SIZE", 1)),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"the MIDFLIGHT_ variables are damaged: {error}") from None

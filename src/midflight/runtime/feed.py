@@ -7,7 +7,7 @@ an epoch: that happens before the boundary of the next epoch's first step, never
 that a script may evaluate in between and a newcomer still finds the job at a step's start.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
@@ -57,6 +57,7 @@ class Feed:
     ) -> None:
         self.sampler = sampler
         self.dropped = 0  # batches that were loaded and not used, because the world changed
+        self.rehearsal: Callable[[], Iterator[Batch]] | None = None  # comes before all batches
         self._session = session
         self._plan = sampler.plan
         self._loader: DataLoader[Any] | None = adopted(loader, sampler)  # None: closed
@@ -64,6 +65,8 @@ class Feed:
         self._handed: tuple[Cursor, Ticket] | None = None  # the last step handed out in full
 
     def __iter__(self) -> Iterator[Batch]:
+        if self.rehearsal is not None:
+            yield from self.rehearsal()
         self._handed = None
         epochs = self._plan.epochs  # None until the first boundary has shown where the job stands
         while epochs is None or not self._plan.complete(self._session.cursor, epochs):
@@ -75,6 +78,16 @@ class Feed:
             if epochs is None:
                 epochs = cursor.epoch + 1
             yield from self._step(cursor)
+
+    def sample(self, rank: int, size: int) -> Batch:
+        """A batch of the kind that such a member will get, for a step that does not count."""
+        assert self._loader is not None
+        issued = self.sampler.example(rank, size)
+        indices = issued.indices or issued.placeholder
+        items = [self._loader.dataset[index] for index in indices]
+        if self._loader.num_workers:
+            self.prime(self._session.cursor)  # have the workers up in time
+        return Batch(self._loader.collate_fn(items), issued)
 
     def prime(self, cursor: Cursor) -> None:
         """Begin to load for a step that is expected, so that a newcomer has data at its first."""

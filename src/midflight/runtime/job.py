@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -80,8 +81,25 @@ class Job(Session):
     def follow(self, loader: DataLoader[Any], sampler: ElasticBatchSampler) -> Feed:
         """Batches of a DataLoader of one's own, the right ones at each step."""
         feed = Feed(self, loader, sampler)
+        feed.rehearsal = partial(self._rehearse, feed)
         self._feeds = [feed]
         return feed
+
+    def _rehearse(self, feed: Feed) -> Iterator[Batch]:
+        """A newcomer's first step, which does not count: the slow first time of everything.
+
+        Its weights are about to be replaced, its gradients are thrown away, and no optimizer
+        takes a step. Only then do the others learn that this member is ready.
+        """
+        if not self._awaited or self._env is None:
+            return
+        self._rehearsing = True
+        try:
+            yield feed.sample(self._env.rank, max(self._env.size, self._env.rank + 1))
+        finally:
+            self._rehearsing = False
+            self._clear_gradients()
+        self._arrive()
 
     def batches(
         self,
@@ -102,6 +120,7 @@ class Job(Session):
 
     def epochs(self, count: int) -> Iterator[int]:
         """For a script's own epoch loop: the epochs that are left, from the present one on."""
+        self._arrive()
         while self.cursor.epoch < count:
             epoch = self.cursor.epoch
             yield epoch
@@ -136,6 +155,9 @@ class Job(Session):
     def backward(self, loss: Tensor) -> bool:
         """The first half of `step`: True if the gradients of the whole step are there."""
         self._last_completed = False
+        if self._rehearsing:
+            loss.backward()
+            return False
         issued = self._issued
         weight = 1.0 if issued is None else issued.weight
         scaled = loss if weight == 1.0 else loss * weight
@@ -201,6 +223,9 @@ class Job(Session):
 
         Everything between two calls is one step; call it once before the first.
         """
+        self._arrive()
+        if self._rehearsing:
+            return False
         before = self._world
         if self._issued is None and not self._broken and self._checked:
             self._complete()
@@ -210,6 +235,9 @@ class Job(Session):
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """Sum, mean, min or max over the members, in place. Raises WorldChanged if one is lost."""
+        self._arrive()
+        if self._rehearsing:
+            return tensor
         with self.guard():
             return reduction.all_reduce(self._group, tensor, op)
 

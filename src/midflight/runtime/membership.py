@@ -31,7 +31,7 @@ class Trainer(Protocol):
     waiting: bool
 
     @property
-    def step_number(self) -> int: ...
+    def steps_done(self) -> int: ...
     @property
     def horizon(self) -> int: ...
     def layout(self) -> Layout: ...
@@ -88,17 +88,17 @@ class Membership:
     def greeting(self) -> say.MemberJoined:
         generation = self.group.generation if self.group and self._trainer.holds_state else 0
         return say.MemberJoined(
-            os.getpid(), generation, self._trainer.step_number, self._trainer.holdings.fingerprint
+            os.getpid(), generation, self._trainer.steps_done, self._trainer.holdings.fingerprint
         )
 
     def beat(self) -> say.Beat:
         trainer = self._trainer
-        return say.Beat(trainer.step_number, trainer.horizon, trainer.waiting)
+        return say.Beat(trainer.steps_done, trainer.horizon, trainer.waiting)
 
     def pending(self) -> Sequence[object]:
         again: list[object] = []
         if self._finished:
-            again.append(say.MemberFinished(self._trainer.step_number))
+            again.append(say.MemberFinished(self._trainer.steps_done))
         if self._notice is not None:
             again.append(say.MemberLeaving(self._notice))
         return again
@@ -166,7 +166,7 @@ class Membership:
             self.link.send(say.MemberNotReady(coming.generation, problem))
         else:
             trainer = self._trainer
-            self.link.send(say.MemberReady(coming.generation, trainer.step_number, trainer.horizon))
+            self.link.send(say.MemberReady(coming.generation, trainer.steps_done, trainer.horizon))
 
     def _on_switch(self, message: say.Switch) -> None:
         generation = message.world.generation
@@ -206,7 +206,7 @@ class Membership:
             self._end_everything()
 
     def say_settled(self, generation: int) -> None:
-        self.link.send(say.MemberSettled(generation, self._trainer.step_number))
+        self.link.send(say.MemberSettled(generation, self._trainer.steps_done))
 
     # --- called by the training thread ------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Membership:
 
     def finish(self) -> None:
         self._finished = True
-        self.link.send(say.MemberFinished(self._trainer.step_number))
+        self.link.send(say.MemberFinished(self._trainer.steps_done))
 
     def leave_on_notice(self, seconds: float) -> None:
         self._notice = seconds

@@ -10,7 +10,7 @@ Whether an issued batch is still wanted when it arrives is the feed's decision.
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch.utils.data import Sampler
@@ -85,6 +85,12 @@ class ElasticBatchSampler(Sampler[list[int]]):
         self._rest: deque[Issued] = deque()  # of the step being issued, never its first
         self._iteration = 0
         self.rewind(Cursor())
+
+    def example(self, rank: int, size: int) -> Issued:
+        """What such a member might be issued in a step before the first."""
+        extent = replace(self.plan.extent_at(Cursor()), step=-1)
+        piece = self.plan.pieces(extent, rank, size)[0]
+        return self._issued(extent, self._schedule.ticket(0), 0, piece)
 
     def rewind(self, cursor: Cursor) -> None:
         """Go on from this cursor. What was issued before still arrives first."""

@@ -76,6 +76,8 @@ class Session:
         self._feeds: list[Feed] = []
         self._issued: Issued | None = None
         self._broken = False  # a collective of this world has failed
+        self._awaited = False  # the others do not know of this member yet
+        self._rehearsing = False  # the script is in a step that does not count
         self.overtaken = False  # the others are past the epoch that the script is at the end of
         self._retiring: list[Group] = []
         self._layout_wanted = threading.Event()
@@ -94,14 +96,28 @@ class Session:
         self._membership = Membership(
             self._env, read_token(Path(self._env.token_file)), self._backend, self
         )
+        self._awaited = True
+        if not self._env.joiner:
+            try:
+                self._arrive()
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
+        return self
+
+    def _arrive(self) -> None:
+        """Dial in, and take this member's place in the world.
+
+        A newcomer does so as late as it can: when its script wants to know something of the job,
+        or after it has rehearsed a step, so that the others do not wait for its first one.
+        """
+        if not self._awaited or self._rehearsing:
+            return
+        self._awaited = False
+        assert self._membership is not None and self._env is not None
         self._catch_sigterm(self._membership, self._env.grace)
         self._membership.link.start()
-        try:
-            self._settle()
-        except BaseException as error:
-            self.__exit__(type(error), error, error.__traceback__)
-            raise
-        return self
+        self._settle()
 
     def _enter_alone(self) -> None:
         self._group = Group(self._world, "m0", self._backend)
@@ -117,6 +133,7 @@ class Session:
         try:
             if self._membership is not None:
                 if error is None:
+                    self._arrive()
                     self._finish(self._membership)
                 elif isinstance(error, Exception):
                     self._report(self._membership, error)
@@ -165,29 +182,44 @@ class Session:
 
     @property
     def world(self) -> World:
+        self._arrive()
         return self._world
 
     @property
     def rank(self) -> int:
+        self._arrive()
+        if self._rehearsing and self._env is not None:
+            return self._env.rank
         return self._group.rank if self._group else 0
 
     @property
     def size(self) -> int:
+        self._arrive()
+        if self._rehearsing and self._env is not None:
+            return self._env.size
         return self._world.size
 
     @property
     def state(self) -> Values:
         """Plain values that every newcomer receives, by attribute or by key."""
+        self._arrive()
         return self._values
 
     @property
     def step_number(self) -> int:
         """How many steps have been completed."""
+        self._arrive()
         return self.cursor.step
 
     @property
     def epoch(self) -> int:
+        self._arrive()
         return self.cursor.epoch
+
+    @property
+    def steps_done(self) -> int:
+        """The same as step_number, for the heartbeats."""
+        return self.cursor.step
 
     @property
     def horizon(self) -> int:
@@ -197,6 +229,7 @@ class Session:
     @property
     def process_group(self) -> Any:
         """The torch process group of the present world; None in a world of one."""
+        self._arrive()
         return self._group.pg if self._group else None
 
     # --- changes of the world ---------------------------------------------------------------
