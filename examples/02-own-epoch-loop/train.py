@@ -44,13 +44,14 @@ def main() -> None:
                 loss = torch.nn.functional.cross_entropy(model(batch.x), batch.y)
                 if job.step(loss):  # False: the step did not happen, and its samples come again
                     scheduler.step()
-            if job.epoch != epoch:
-                continue  # the others were past the end of this epoch, and so is their state
+            if job.overtaken:
+                continue  # the others are past this, and what they did is in the state they gave
             accuracy = evaluate(job, model, test)
             if accuracy is not None:
                 job.state.best = max(job.state.best, accuracy)
                 if job.rank == 0:
-                    print(f"epoch {epoch}: accuracy {accuracy:.3f}, best {job.state.best:.3f}")
+                    shown = f"accuracy {accuracy:.3f}, best {job.state.best:.3f}"
+                    print(f"epoch {epoch}, step {job.step_number}: {shown}")
             if options.checkpoint:
                 job.checkpoint(options.checkpoint)
 

@@ -5,6 +5,7 @@ The pace stands for a bigger model. `--out` is where the step logs go; the demo 
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -35,17 +36,15 @@ def main() -> None:
         torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 256)
     )
     optimizer = torch.optim.Adam(model.parameters())
+    log = (out / f"{os.environ['MIDFLIGHT_MEMBER']}.steps").open("w", buffering=1)
     with mf.join(model=model, optimizer=optimizer) as job:
-        name = job.world.members[job.rank].name
-        log = (out / f"{name}.steps").open("w", buffering=1)
-        for epoch in job.epochs(sys.maxsize):
-            if epoch >= epochs_wanted(out):
+        for batch in job.batches(dataset, global_batch_size=32, epochs=sys.maxsize):
+            if batch.epoch >= epochs_wanted(out):
                 break
-            for batch in job.batches(dataset, global_batch_size=32):
-                loss = torch.nn.functional.mse_loss(model(batch.x), batch.y)
-                time.sleep(PACE)
-                if job.step(loss):
-                    log.write(f"{time.monotonic()} {job.step_number} {job.epoch}\n")
+            loss = torch.nn.functional.mse_loss(model(batch.x), batch.y)
+            time.sleep(PACE)
+            if job.step(loss):
+                log.write(f"{time.monotonic()} {job.step_number} {job.epoch}\n")
 
 
 if __name__ == "__main__":

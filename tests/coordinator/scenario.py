@@ -19,6 +19,7 @@ from midflight.coordinator.core.state import OVER, Phase, Request, durable, init
 from midflight.coordinator.saving import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
+from midflight.protocol.messages import Form
 from tests.coordinator.fake_members import FakeAgent, FakeMember, Fate, Health, Word
 from tests.coordinator.fake_training import FakeTraining, waits
 from tests.coordinator.promises import Promises
@@ -208,7 +209,16 @@ class FakeCluster:
             self._saved_part = durable(self.state)
         held, self._held = self._held, []
         for command in held:
-            self._carry_out(command)
+            if not self._overtaken(command):
+                self._carry_out(command)
+
+    def _overtaken(self, command: do.Command) -> bool:
+        forming = self.state.forming
+        match command:
+            case do.Tell(message=Form(world)):
+                return forming is None or forming.world != world
+            case _:
+                return False
 
     def _dump(self) -> bytes:
         return codec.dumps(Saved(FORMAT, self.now, self.now, self.state))

@@ -4,8 +4,9 @@ Pure: lines in, a report out. A step that was completed once more, because the o
 completed it died before anyone had its state, counts in its highest generation. One record vouches
 for the whole step: a step is complete only if all members of its world took part in it. Positions
 are places in an epoch's order; which sample stands at which place follows from the seed, which a
-ledger does not hold, so the checksums in the ledgers are not judged here. Free of torch, like the
-`plan` whose shares it works out again, so that the command line can use it.
+ledger does not hold, so the checksums in the ledgers are not judged here. Nor does it hold the
+number of shards of deterministic mode: the one that explains all shares is looked for. Free of
+torch, like the `plan` whose shares it works out again, so that the command line can use it.
 """
 
 import json
@@ -14,6 +15,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 
 from midflight.runtime.plan import share
+
+MOST_SHARDS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ class _Tally:
     missing: int
     duplicated: int
     problems: tuple[str, ...]
+    covered: int = 0  # different samples
 
 
 _NUMBERS = tuple(field.name for field in fields(Record) if field.name != "member")
@@ -128,13 +132,16 @@ def judge(
     for step in steps:
         by_epoch.setdefault(step.first.epoch, []).append(step)
     end = samples or max((step.first.stop for step in steps), default=0)
+    shards = _shards_of([record for step in steps for record in step.records])
     reports = []
     for number, epoch in enumerate(_numbers(by_epoch, resumed)):
         own = by_epoch.get(epoch, [])
         begin = own[0].first.start if resumed and number == 0 and own else 0
-        report, more = _report(epoch, own, begin, end, is_last=epoch == max(by_epoch))
-        reports.append(report)
-        problems += more
+        reached = max((step.first.stop for step in own), default=0)
+        under_way = epoch == max(by_epoch) and reached < end
+        tallies = (_tiling(epoch, own, begin, reached if under_way else end), _shares(own, shards))
+        reports.append(_report(epoch, own, tallies, under_way=under_way))
+        problems += [problem for tally in tallies for problem in tally.problems]
     return Report(tuple(reports), shares, shares - signed, tuple(problems))
 
 
@@ -185,63 +192,57 @@ def _disagreements(step: int, records: Sequence[Record]) -> Iterator[str]:
 
 
 def _report(
-    epoch: int, steps: Sequence[_Step], begin: int, end: int, *, is_last: bool
-) -> tuple[EpochReport, tuple[str, ...]]:
-    spans = sorted((step.first.start, step.first.stop) for step in steps)
-    reached = max((stop for _, stop in spans), default=0)
-    under_way = is_last and reached < end
-    must_reach = reached if under_way else end
-    tiling = _tiling(epoch, spans, begin, must_reach)
-    shares = _shares(steps)
+    epoch: int, steps: Sequence[_Step], tallies: Sequence[_Tally], *, under_way: bool
+) -> EpochReport:
     sizes = [step.first.size for step in steps]
-    report = EpochReport(
+    return EpochReport(
         epoch=epoch,
-        samples=max(reached, must_reach) - begin - tiling.missing,
+        samples=tallies[0].covered,
         steps=len(steps),
         worlds=len({step.first.generation for step in steps}),
         smallest=min(sizes, default=0),
         largest=max(sizes, default=0),
         repeated=sum(step.given_up for step in steps),
-        missing=tiling.missing + shares.missing,
-        duplicated=tiling.duplicated + shares.duplicated,
+        missing=sum(tally.missing for tally in tallies),
+        duplicated=sum(tally.duplicated for tally in tallies),
         under_way=under_way,
     )
-    return report, (*tiling.problems, *shares.problems)
 
 
-def _tiling(epoch: int, spans: Sequence[tuple[int, int]], begin: int, end: int) -> _Tally:
+def _tiling(epoch: int, steps: Sequence[_Step], begin: int, end: int) -> _Tally:
     """How far the steps' extents are from covering [begin, end) once."""
-    missing = duplicated = 0
+    missing = duplicated = covered = 0
     problems = []
     reached = begin
-    for start, stop in (*spans, (end, end)):
+    for start, stop in (*sorted((s.first.start, s.first.stop) for s in steps), (end, end)):
         if start > reached:
             missing += start - reached
             problems.append(f"epoch {epoch}: {_places(reached, start)} were never used")
-        elif start < reached and start < stop:
+        elif start < min(stop, reached):
             twice = min(stop, reached)
             duplicated += twice - start
             problems.append(f"epoch {epoch}: {_places(start, twice)} were used twice")
+        covered += max(0, stop - max(start, reached))
         reached = max(reached, stop)
     if reached > end:
         duplicated += reached - end
         problems.append(f"epoch {epoch}: {reached} samples were used, and it has {end}")
-    return _Tally(missing, duplicated, tuple(problems))
+    return _Tally(missing, duplicated, tuple(problems), covered)
 
 
-def _shares(steps: Iterable[_Step]) -> _Tally:
+def _shares(steps: Iterable[_Step], shards: int | None) -> _Tally:
     """Whether those who kept a record used what was theirs, once."""
     missing = duplicated = 0
     problems = []
     for step in steps:
         seated: dict[int, Record] = {}
         for record in step.records:
-            first, last = share(record.start, record.stop, record.rank, record.size)
-            surplus = record.own - (last - first)
+            due = _due(record, shards)
+            surplus = record.own - due
             if surplus:
                 problems.append(
                     f"step {record.step}: {record.member}, rank {record.rank} of {record.size}, "
-                    f"used {record.own} samples; its share was {last - first}"
+                    f"used {record.own} samples; its share was {due}"
                 )
             if seated.setdefault(record.rank, record) is not record:
                 surplus = record.own
@@ -252,6 +253,25 @@ def _shares(steps: Iterable[_Step]) -> _Tally:
             missing += max(0, -surplus)
             duplicated += max(0, surplus)
     return _Tally(missing, duplicated, tuple(problems))
+
+
+def _due(record: Record, shards: int | None) -> int:
+    """How many samples were this member's."""
+    if shards is None:
+        first, last = share(record.start, record.stop, record.rank, record.size)
+        return last - first
+    first, end = share(0, shards, record.rank, record.size)
+    cuts = (share(record.start, record.stop, shard, shards) for shard in range(first, end))
+    return sum(stop - start for start, stop in cuts)
+
+
+def _shards_of(records: Sequence[Record]) -> int | None:
+    """Into how many shards batches were cut, if that explains what plain shares do not."""
+    others = [record for record in records if record.own != _due(record, None)]
+    for shards in range(1, MOST_SHARDS + 1) if others else ():
+        if all(record.own == _due(record, shards) for record in (*others, *records)):
+            return shards
+    return None
 
 
 def _extent(record: Record) -> str:

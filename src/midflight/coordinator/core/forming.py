@@ -30,7 +30,7 @@ from midflight.coordinator.core.wishing import OWN_WISHES
 from midflight.protocol.messages import Dismiss, Form, Over
 from midflight.protocol.world import World
 
-STALL_LIMIT = 5  # unplanned worlds in a row that complete no step
+STALL_LIMIT = 5  # unplanned worlds in a row that complete no step; more, if as many could die
 
 
 def form(draft: Draft, members: Iterable[MemberState]) -> None:
@@ -92,14 +92,13 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
     draft.set(forming=None, suspicion=None, broken_at=draft.now)
     draft.enter(Phase.RECOVERING, reason)
     limit = state.spec.reset_limit
+    stalls = STALL_LIMIT if not explained else max(STALL_LIMIT, state.wanted)
     if limit is not None and draft.state.resets > limit:
         fail(
             draft, f"the job was reset more often than --reset-limit {limit} allows; last: {reason}"
         )
-    elif draft.state.stalls > STALL_LIMIT:
-        fail(
-            draft, f"{STALL_LIMIT} worlds in a row completed no step; the last one broke: {reason}"
-        )
+    elif draft.state.stalls > stalls:
+        fail(draft, f"{stalls} worlds in a row completed no step; the last one broke: {reason}")
     else:
         regroup(draft)
 

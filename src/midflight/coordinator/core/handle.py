@@ -71,7 +71,7 @@ def _follow_wishes(draft: Draft) -> None:
 def _ticked(draft: Draft, event: events.Ticked) -> None:
     watching.listen(draft, event.beats, event.hosts_heard)
     if draft.state.phase in OVER:
-        watching.watch_leavers(draft)
+        watching.watch_the_end(draft)
         return
     watching.watch(draft)
     if draft.state.mode is Mode.RESTART:
@@ -149,7 +149,7 @@ def _disconnected(draft: Draft, event: events.Disconnected) -> None:
         return
     draft.set_member(event.member, connected=False, heard_at=draft.now)
     host = draft.state.hosts.get(member.host)
-    if host is None or not host.connected:
+    if host is None or not (host.connected or host.awaited):
         gone(draft, [event.member], KILLED, f"it and its agent on {member.host} are gone")
     elif draft.state.phase not in OVER:
         draft.set_member(event.member, probed_at=draft.now)

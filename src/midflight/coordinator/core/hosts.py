@@ -10,6 +10,8 @@ from dataclasses import replace
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import HostState, State
 
+SAME_FAILURE = 1.0  # seconds; members of a host that die together are one failure
+
 
 def usable(host: HostState, state: State, now: float) -> bool:
     there = host.connected and now - host.heard_at <= state.spec.lease
@@ -52,10 +54,13 @@ def cool_down(draft: Draft, name: str) -> float:
     if host is None:
         return 0.0
     spec = draft.state.spec
+    if host.failures and draft.now - host.failed_at < SAME_FAILURE:
+        return host.cooling_until - draft.now
     calm = draft.now - host.cooling_until > spec.cooldown_max and host.failures > 0
     failures = 0 if calm else host.failures
     pause = min(spec.cooldown_max, spec.cooldown_min * 2.0 ** min(failures, 30))
-    draft.set_host(name, failures=failures + 1, cooling_until=draft.now + pause)
+    until = draft.now + pause
+    draft.set_host(name, failures=failures + 1, failed_at=draft.now, cooling_until=until)
     return pause
 
 
@@ -66,6 +71,7 @@ def joined(draft: Draft, name: str, slots: int, address: str) -> None:
         slots=slots,
         address=address,
         connected=True,
+        awaited=False,
         heard_at=draft.now,
         leaving=False,
         notice_until=host.notice_until if host.unlisted else None,

@@ -50,8 +50,10 @@ class HostState:
     slots: int
     address: str = ""
     connected: bool = False
+    awaited: bool = False  # the coordinator was restarted, and it has not come back yet
     heard_at: float = 0.0
     failures: int = 0
+    failed_at: float = 0.0
     cooling_until: float = 0.0
     leaving: bool = False  # it gave notice
     unlisted: bool = False  # discovery no longer lists it
@@ -219,7 +221,9 @@ def restored(state: State, now: float, saved_at: float) -> State:
         name: replace(
             host,
             connected=False,
+            awaited=host.connected or host.awaited,
             heard_at=now,
+            failed_at=host.failed_at + shift,
             cooling_until=host.cooling_until + shift,
             notice_until=later(host.notice_until),
         )

@@ -90,19 +90,19 @@ def watch(draft: Draft) -> None:
     if draft.state.mode is not Mode.ELASTIC:
         return
     _silent_members(draft)
-    watch_leavers(draft)
+    _late_leavers(draft)
     _hangs(draft)
     _unexplained_break(draft)
 
 
 def _lost_hosts(draft: Draft) -> None:
     lease = draft.state.spec.lease
-    for host in tuple(draft.state.hosts.values()):
-        if draft.now - host.heard_at <= lease:
-            continue
-        members = [m for m in draft.state.members.values() if m.host == host.name]
-        silent = [m.name for m in members if draft.now - m.heard_at > lease]
-        gone(draft, silent, KILLED, f"host {host.name} has said nothing for {lease:g} s")
+    lost = {h.name for h in draft.state.hosts.values() if draft.now - h.heard_at > lease}
+    members = [m for m in draft.state.members.values() if m.host in lost]
+    silent = [m for m in members if draft.now - m.heard_at > lease]
+    hosts = ", ".join(dict.fromkeys(member.host for member in silent))
+    names = [member.name for member in silent]
+    gone(draft, names, KILLED, f"not a word from {hosts} for {lease:g} s")
 
 
 def _silent_members(draft: Draft) -> None:
@@ -124,7 +124,13 @@ def _silent_members(draft: Draft) -> None:
             draft.probe(member)
 
 
-def watch_leavers(draft: Draft) -> None:
+def watch_the_end(draft: Draft) -> None:
+    """While members leave after training: nobody may hold up the end for ever."""
+    _lost_hosts(draft)
+    _late_leavers(draft)
+
+
+def _late_leavers(draft: Draft) -> None:
     """Whoever was let go and does not end is ended."""
     grace = draft.state.spec.grace
     for member in tuple(draft.state.members.values()):

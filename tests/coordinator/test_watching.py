@@ -1,0 +1,209 @@
+"""Finding what nobody reports: silence, stopped processes, lost hosts, hangs."""
+
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Phase
+from tests.coordinator.fake_members import Health
+from tests.coordinator.scenario import stable, started
+
+HOSTS = {"h0": 2, "h1": 2, "h2": 2}
+
+
+def test_a_stopped_member_is_found_by_its_silence_taken_out_and_killed() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.members["m1"].health = Health.STOPPED
+    cluster.run(1.3)
+    assert "m1" not in cluster.world
+    assert "m1" not in cluster.running
+    assert cluster.said("lost m1: its process is stopped")
+    cluster.run(2.0)
+    assert stable(cluster)
+
+
+def test_a_member_that_is_merely_busy_is_waited_for() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.members["m1"].health = Health.BUSY
+    cluster.run(60.0)
+    assert cluster.world == ("m0", "m1", "m2")
+    cluster.members["m1"].health = Health.RUNNING
+    done = cluster.promises.done
+    cluster.run(1.0)
+    assert cluster.promises.done > done
+    assert cluster.state.resets == 0
+
+
+def test_a_stopped_joiner_fails_its_request_at_once() -> None:
+    cluster = started(HOSTS, np=2)
+    cluster.members["m0"].health = Health.STUCK
+    ticket = cluster.ask(add=1, timeout=600.0)
+    cluster.members["m2"].health = Health.STOPPED
+    cluster.run(1.5)
+    ok, detail = cluster.answers[ticket]
+    assert not ok and "its process is stopped" in detail
+    assert cluster.world == ("m0", "m1")
+    assert "m2" not in cluster.running
+
+
+def test_a_stopped_member_is_found_while_the_next_world_is_formed() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.members["m1"].health = Health.STOPPED
+    cluster.kill("m2")
+    cluster.run(3.0)
+    assert stable(cluster)
+    assert "m1" not in cluster.world
+
+
+def test_a_host_that_says_nothing_for_a_whole_lease_is_given_up_with_its_members() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.cut("h1")
+    cluster.run(4.5)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    cluster.run(1.5)
+    assert cluster.said("not a word from h1 for 5 s")
+    assert cluster.state.resets == 1
+    cluster.run(2.0)
+    assert stable(cluster)
+    assert {m.host for m in cluster.state.members.values()} == {"h0", "h2"}
+
+
+def test_those_who_come_back_after_the_lease_are_sent_away_and_stopped() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.cut("h1")
+    cluster.run(8.0)
+    cluster.heal("h1")
+    cluster.run(0.5)
+    assert cluster.members["m2"].health is Health.GONE
+    assert cluster.members["m3"].health is Health.GONE
+    assert not {"m2", "m3"} & set(cluster.world)
+
+
+def test_a_host_that_came_back_is_used_again() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=4, cooldown_min=1.0)
+    cluster.cut("h1")
+    cluster.run(8.0)
+    assert cluster.world == ("m0", "m1")
+    cluster.heal("h1")
+    cluster.run(2.0)
+    assert stable(cluster)
+
+
+def test_a_collective_that_breaks_because_of_a_cut_waits_for_the_lease_to_tell_who_is_gone() -> (
+    None
+):
+    cluster = started(HOSTS, np=4)
+    cluster.cut("h1")
+    cluster.run(0.8)
+    for name in ("m0", "m1"):
+        cluster.members[name].break_off()
+    cluster.run(3.0)
+    assert cluster.phase is Phase.STABLE, "no world is formed with those of whom nothing is known"
+    cluster.run(4.0)
+    assert stable(cluster)
+    assert cluster.state.resets == 1
+
+
+def test_a_member_that_keeps_all_others_waiting_for_too_long_is_taken_out() -> None:
+    cluster = started(HOSTS, np=3, hang_timeout=10.0)
+    cluster.members["m1"].health = Health.STUCK
+    cluster.run(9.0)
+    assert "m1" in cluster.world
+    cluster.run(3.0)
+    assert "m1" not in cluster.world and "m1" not in cluster.running
+    assert cluster.said("no step for 10 s, while the others wait for it")
+
+
+def test_nobody_is_taken_out_when_all_are_slow() -> None:
+    cluster = started(HOSTS, np=3, hang_timeout=10.0)
+    for name in cluster.world:
+        cluster.members[name].health = Health.STUCK
+    cluster.run(30.0)
+    assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_members_that_all_wait_for_each_other_form_the_world_anew() -> None:
+    cluster = started(HOSTS, np=3, hang_timeout=10.0)
+    for name in cluster.world:
+        cluster.members[name].broken = True  # and none of them has noticed
+    cluster.run(12.0)
+    assert cluster.said("went on with 3 members")
+    assert cluster.state.world is not None and cluster.state.world.generation == 2
+
+
+def test_a_switch_that_stands_still_is_given_up() -> None:
+    cluster = started(HOSTS, np=2, hang_timeout=10.0)
+    ticket = cluster.ask(add=1)
+    cluster.members["m2"].health = Health.STUCK
+    cluster.run(9.0)
+    assert cluster.phase is Phase.SWITCHING
+    cluster.members["m2"].health = Health.RUNNING
+    cluster.members["m2"].switch = None  # it never heard of it
+    cluster.run(4.0)
+    assert cluster.answers[ticket][0]
+    assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_members_that_left_and_do_not_end_are_ended_after_the_grace() -> None:
+    cluster = started(HOSTS, np=3, grace=10.0)
+    cluster.members["m2"].stays = True
+    cluster.ask(remove=1)
+    cluster.run(9.0)
+    assert "m2" in cluster.running
+    cluster.run(3.0)
+    assert "m2" not in cluster.running
+    assert cluster.state.hosts["h1"].failures == 0
+    assert cluster.world == ("m0", "m1")
+
+
+def test_a_leaver_may_take_longer_than_a_lease_to_end() -> None:
+    cluster = started(HOSTS, np=3, grace=30.0)
+    leaver = cluster.members["m2"]
+    leaver.stays = True
+    cluster.ask(remove=1)
+    cluster.run(1.0)
+    leaver.connected = False
+    leaver.tell(events.Disconnected)
+    cluster.run(10.0)
+    assert "m2" in cluster.running
+
+
+def test_a_coordinator_that_did_not_listen_for_a_while_blames_nobody() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.now += 60.0
+    cluster.handle(events.Ticked(cluster.now, {}, frozenset()))
+    cluster.run(2.0)
+    assert cluster.state.resets == 0
+    assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_a_new_agent_in_the_place_of_a_dead_one_knows_nothing_of_its_members() -> None:
+    cluster = started(HOSTS, np=4)
+    old = cluster.agents["h1"]
+    for member in tuple(old.members.values()):
+        member.health = Health.GONE
+        cluster._close(member)
+    cluster.add_host("h1", 2)  # its connection takes the place of the old one, unseen
+    cluster.run(2.0)
+    assert stable(cluster)
+    assert not {"m2", "m3"} & set(cluster.world)
+    assert cluster.state.resets == 1
+
+
+def test_a_lost_start_order_is_given_again_when_the_agent_is_back() -> None:
+    cluster = started(HOSTS, np=2)
+    agent = cluster.agents["h1"]
+    agent.connected = False  # the line is broken, and nobody has noticed yet
+    ticket = cluster.ask(add=1)
+    assert "m2" not in cluster.members
+    agent.dial()
+    cluster.run(1.0)
+    assert cluster.answers[ticket][0]
+    assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_two_hosts_lost_in_one_tick_are_both_mended() -> None:
+    cluster = started(HOSTS, np=5)
+    cluster.cut("h1")
+    cluster.cut("h2")
+    cluster.run(8.0)
+    assert cluster.phase is Phase.STABLE
+    assert cluster.world == ("m0", "m1")
+    assert cluster.state.resets == 1
