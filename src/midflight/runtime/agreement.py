@@ -5,8 +5,10 @@ state wins; steps are synchronous, so those who lack it are newcomers or one ste
 whose models differ are told which parameter it is.
 """
 
+import itertools
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from midflight.errors import StateError, WorldChanged
@@ -45,14 +47,14 @@ def agree(
         holders = [0]
     receivers = [rank for rank in range(group.size) if rank not in holders]
     received: Snapshot | None = None
-    for pairs in relay(holders, receivers):
-        for source, target in pairs:
-            if group.rank == source:
-                transfer.send(group.pg, target, received or capture())
-            elif group.rank == target:
-                received = transfer.receive(
-                    group.pg, source, holdings, prepared, in_place=step == NOTHING
-                )
+    for source, target in itertools.chain.from_iterable(relay(holders, receivers)):
+        if group.rank == source:
+            give = partial(transfer.send, group.pg, target, received or capture())
+            group.waits.call(give)
+        elif group.rank == target:
+            in_place = step == NOTHING
+            take = partial(transfer.receive, group.pg, source, holdings, prepared)
+            received = group.waits.call(partial(take, in_place=in_place))
     return received
 
 

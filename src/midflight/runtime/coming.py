@@ -5,6 +5,7 @@ memory ready (allocated and touched) before anybody pauses.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from midflight.runtime.group import CONNECT_SECONDS, Group, is_communication_err
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout, Prepared
+
+POLL_SECONDS = 0.05
 
 
 class Giver(Protocol):
@@ -78,9 +81,11 @@ class Coming:
 
     def wait(self) -> Group:
         """The connected group; raises WorldChanged when there will be none."""
-        if not self._done.wait(CONNECT_SECONDS):
-            self.cancel()
-            raise WorldChanged(f"generation {self.generation} was not connected in time")
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while not self._done.wait(POLL_SECONDS):
+            if self.group.is_cut or time.monotonic() > deadline:
+                self.cancel()
+                raise WorldChanged(f"generation {self.generation} was not connected")
         if self._error is not None:
             if isinstance(self._error, StateError):
                 raise self._error

@@ -33,6 +33,7 @@ class ExactSync:
         self._group: Group | None = None
         self._before: list[Tensor] = []  # buffers as they were at the step's start
         self._kept: list[Tensor] = []  # buffers as shard 0 left them
+        self.prescaled = False
 
     def attach(self, group: Group) -> None:
         self._group = group
@@ -58,6 +59,10 @@ class ExactSync:
             self._put_back(self._before)
         seed = f"{issued.extent.step} {issued.shard}".encode()
         torch.manual_seed(int.from_bytes(hashlib.sha256(seed).digest()[:8], "big") >> 1)
+
+    def scaled(self, weight: float) -> float:
+        """A shard's weight is the same in every world."""
+        return weight
 
     def collect(self, issued: Issued) -> None:
         """After backward: write the shard's gradient down, and forget it."""

@@ -16,10 +16,12 @@ from torch import nn
 from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
+from midflight.errors import WorldChanged
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.sampler import Issued
 
 BUFFER_BYTES = 250 << 20
+_SUM = dist.AllreduceOptions()
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
 
@@ -38,6 +40,8 @@ class GradientSync:
         self._group: Group | None = None
         self._wrapped: dict[int, DistributedDataParallel] = {}
         self._armed: set[int] = set()  # modules whose forward was seen in this step
+        self._ordered: set[int] = set()  # DDP objects that have settled their buckets
+        self.prescaled = False  # the loss was divided by the size of the world already
         self._sync = True
         self._hooks = [
             hook
@@ -53,15 +57,25 @@ class GradientSync:
         self.detach()
         self._group = group
         if group.size > 1:
-            self._wrapped = {
-                id(module): DistributedDataParallel(module, process_group=group.pg, **self._options)
-                for module in self._modules
-            }
+            self._wrapped = {id(module): self._wrap(module, group) for module in self._modules}
+
+    def _wrap(self, module: nn.Module, group: Group) -> DistributedDataParallel:
+        wrapped = DistributedDataParallel(module, process_group=group.pg, **self._options)
+        wrapped.register_comm_hook(group, self._reduce)
+        return wrapped
+
+    def _reduce(self, group: Group, bucket: c10d.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """DDP hands a bucket of gradients over; it waits for a future that a cut can end."""
+        buffer = bucket.buffer()
+        if not self.prescaled:
+            buffer.div_(group.size)
+        return group.waits.future(group.pg.allreduce([buffer], _SUM), buffer)
 
     def detach(self) -> None:
         """Drop the DDP objects; their hooks on the parameters go with them."""
         self._wrapped = {}
         self._armed.clear()
+        self._ordered.clear()
         self._group = None
 
     def close(self) -> None:
@@ -82,15 +96,26 @@ class GradientSync:
     def collect(self, issued: Issued) -> None:
         """After a backward pass: gradients add up in the parameters until the step's last one."""
 
+    def scaled(self, weight: float) -> float:
+        """What to multiply a loss by, for backward passes whose gradients are then only summed."""
+        if not self._wrapped or self._group is None:
+            return weight
+        self.prescaled = True
+        return weight / self._group.size
+
     def finish(self) -> None:
         """After backward: average what DDP did not see, and take over rank 0's buffers."""
         if not self._wrapped or self._group is None:
             return
+        self._group.waits.check()
         for module in self._modules:
             if id(module) not in self._armed:
                 self._average(module)
         if self._buffers:
-            c10d._broadcast_coalesced(self._group.pg, self._buffers, BUFFER_BYTES, 0)
+            group = self._group
+            group.waits.call(
+                lambda: c10d._broadcast_coalesced(group.pg, self._buffers, BUFFER_BYTES, 0)
+            )
 
     def _average(self, module: nn.Module) -> None:
         """For modules whose own forward was not called (only parts of them were)."""
@@ -98,8 +123,9 @@ class GradientSync:
         params = [p for p in module.parameters() if p.requires_grad]
         gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in params]
         flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
-        flat.div_(self._group.size)
-        self._group.pg.allreduce([flat], dist.AllreduceOptions()).wait()
+        if not self.prescaled:
+            flat.div_(self._group.size)
+        self._group.waits.wait(self._group.pg.allreduce([flat], _SUM), flat)
         offset = 0
         for param, gradient in zip(params, gradients, strict=True):
             part = flat[offset : offset + gradient.numel()].view_as(gradient)
@@ -111,13 +137,22 @@ class GradientSync:
         if wrapped is None:
             return None
         try:
+            self._order_buckets(wrapped)
             return wrapped._pre_forward(*args, **kwargs)
-        except RuntimeError as error:
+        except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
             self._wrapped = {}
             self._on_break(error)
             return None
+
+    def _order_buckets(self, wrapped: DistributedDataParallel) -> None:
+        """In its second forward DDP agrees with the others on the order of its buckets."""
+        if id(wrapped) in self._ordered or not torch.is_grad_enabled():
+            return
+        assert self._group is not None
+        if self._group.waits.call(wrapped.reducer._rebuild_buckets):
+            self._ordered.add(id(wrapped))
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
         wrapped = self._wrapped.get(id(module))

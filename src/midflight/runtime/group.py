@@ -18,6 +18,7 @@ from torch._C import _distributed_c10d as c10d
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.keystore import KeyLine, KeyStore
+from midflight.runtime.patience import Waits, keep_for_ever
 from midflight.runtime.sockets import SocketSet, open_sockets
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
@@ -41,6 +42,7 @@ class Group:
         self._nccl: Any = None
         self._lock = threading.Lock()
         self._sockets: SocketSet | None = None
+        self.waits = Waits()
 
     def connect(self, line: KeyLine) -> None:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
@@ -108,6 +110,7 @@ class Group:
                 if self.control is None:  # it is cut while it is being built
                     self._sockets.collect()
                 self._sockets.cut()
+        self.waits.end()
         if self._nccl is not None:
             threading.Thread(target=self._abort_nccl, name="midflight-abort").start()
 
@@ -125,6 +128,9 @@ class Group:
     def close(self) -> None:
         with self._lock:
             sockets, self._sockets = self._sockets, None
+        if self.waits.stuck:
+            for part in (self.pg, self.control, self._nccl):
+                keep_for_ever(part)
         self.pg = self.control = self._nccl = None
         if sockets is not None:
             sockets.close()
@@ -137,14 +143,14 @@ class Group:
             return [numbers]
         mine = torch.tensor(numbers, dtype=torch.int64)
         theirs = [torch.empty_like(mine) for _ in range(self.size)]
-        self.control.allgather([theirs], [mine]).wait()
+        self.waits.wait(self.control.allgather([theirs], [mine]), mine)
         return [item.tolist() for item in theirs]
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         """The root's values, everywhere."""
         options = dist.BroadcastOptions()
         options.rootRank = root
-        self.pg.broadcast([tensor], options).wait()
+        self.waits.wait(self.pg.broadcast([tensor], options), tensor)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The root's bytes, everywhere."""
@@ -153,11 +159,11 @@ class Group:
         options = dist.BroadcastOptions()
         options.rootRank = root
         length = torch.tensor([len(data)], dtype=torch.int64)
-        self.control.broadcast([length], options).wait()
+        self.waits.wait(self.control.broadcast([length], options), length)
         buffer = torch.empty(int(length.item()), dtype=torch.uint8)
         if self.rank == root:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        self.control.broadcast([buffer], options).wait()
+        self.waits.wait(self.control.broadcast([buffer], options), buffer)
         return bytes(buffer.tolist())
 
 

@@ -160,6 +160,7 @@ class Job(Session):
             return False
         issued = self._issued
         weight = 1.0 if issued is None else issued.weight
+        weight = self._sync.scaled(weight)
         scaled = loss if weight == 1.0 else loss * weight
         if self._scaler is not None:
             scaled = self._scaler.scale(scaled)
@@ -173,12 +174,13 @@ class Job(Session):
                 if last:
                     self._sync.finish()
                     reduction.wait_for_device(self._group)
-        except RuntimeError as error:
+        except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
             self._break(error)
         finally:
             self.waiting = False
+            self._sync.prescaled = False
         if self._broken:
             self._clear_gradients()
             return False
@@ -249,7 +251,7 @@ class Job(Session):
         self.waiting = True
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
             self._break(error)
