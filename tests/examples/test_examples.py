@@ -73,7 +73,6 @@ def test_two_members_find_the_centres_that_one_finds(site: Site) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="job.epochs() does one epoch too many after such a checkpoint")
 def test_a_checkpoint_at_the_end_of_an_epoch_is_gone_on_from(tmp_path: Path) -> None:
     keep = ("--checkpoint", str(tmp_path / "state.pt"))
     assert epochs_shown(alone("02-own-epoch-loop", "--epochs", "2", *keep)) == [(0, 20), (1, 40)]

@@ -189,7 +189,7 @@ def probe(pid: int) -> str:
     state = stat.rpartition(")")[2].strip()[:1]  # the name before it may hold anything
     if state in ("", "Z", "X"):
         return "gone"
-    return "stopped" if state in ("T", "t") else "running"
+    return "stopped" if state == "T" else "running"  # "t": a debugger looks at it
 
 
 def _ask_ps(pid: int) -> str:

@@ -177,6 +177,8 @@ class Shell:
 
     async def _port(self, command: do.Start) -> int:
         """A free port on the host of rank 0, for scripts that rendezvous by themselves."""
+        if self.state.mode is Mode.ELASTIC:
+            return 29500  # nobody will use it
         first = command.world.members[0].host if command.world else ""
         try:
             async with asyncio.timeout(PORT_SECONDS):
@@ -201,7 +203,7 @@ class Shell:
 def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
     world = command.world or World(0, (state.members[name].member,))
     hosts = dict.fromkeys(member.host for member in world.members)
-    joins = world.size > len(command.members)  # others are there already
+    joins = state.world is not None and not set(state.world.names) <= set(command.members)
     torchrun = TorchrunEnv(
         rank=world.rank(name),
         world_size=world.size,

@@ -68,6 +68,7 @@ class Job(Session):
         self._own = (0, 0)  # samples of this step so far, and their checksum
         self._last_completed = False
         self._checked = False  # check() has been called before
+        self._loop_epoch: int | None = None  # where a loop over epochs() is
         self._logged_at = 0.0
 
     # --- data -------------------------------------------------------------------------------
@@ -114,6 +115,8 @@ class Job(Session):
         `epochs`: until so many epochs are done in all; None: the rest of the present one.
         `plan`: shuffle, seed, drop_last, micro_batch_size. The rest goes to the DataLoader.
         """
+        if epochs is None and self._loop_epoch is not None:
+            epochs = self._loop_epoch + 1
         sampler = self.sampler(dataset, global_batch_size, epochs=epochs, **(plan or {}))
         feed = self.follow(build_loader(dataset, sampler, **loader), sampler)
         return iter(feed)
@@ -122,8 +125,11 @@ class Job(Session):
         """For a script's own epoch loop: the epochs that are left, from the present one on."""
         self._arrive()
         while self.cursor.epoch < count:
-            epoch = self.cursor.epoch
-            yield epoch
+            epoch = self._loop_epoch = self.cursor.epoch
+            try:
+                yield epoch
+            finally:
+                self._loop_epoch = None
             if self.cursor.epoch == epoch:
                 self.cursor = replace(self.cursor, epoch=epoch + 1, position=0)
 
