@@ -20,6 +20,7 @@ class FakeTraining:
     def __init__(self, cluster: "FakeCluster") -> None:
         self._cluster = cluster
         self._promises = cluster.promises
+        self._lost_keys: set[int] = set()  # of generations that can no longer be connected
 
     def meet(self) -> None:
         """Let those who wait for each other find each other."""
@@ -35,6 +36,13 @@ class FakeTraining:
                 else:
                     member.leave()
 
+    def lose_keys(self) -> None:
+        """The coordinator that carried the keys is gone, and with it what was half connected."""
+        for member in self._cluster.members.values():
+            if member.forming is not None:
+                self._lost_keys.add(member.forming.generation)
+            self._lost_keys |= member.prepared.keys() - member.ready
+
     def _together(self, names: Iterable[str]) -> list[FakeMember] | None:
         members = [self._cluster.members[name] for name in names]
         here = all(m.comes_on and not self._cluster.agents[m.host].cut for m in members)
@@ -42,6 +50,9 @@ class FakeTraining:
 
     def _enter_together(self, world: World, wants: Callable[[FakeMember, World], bool]) -> None:
         members = self._together(world.names)
+        connected = members and all(world.generation in m.ready for m in members)
+        if world.generation in self._lost_keys and not connected:
+            return
         if members and all(wants(m, world) for m in members):
             step = max((m.step for m in members if m.holds_state), default=0)
             self._promises.entered(world, step, members)
@@ -59,6 +70,8 @@ class FakeTraining:
     def _connect_together(self, world: World) -> None:
         members = self._together(world.names)
         number = world.generation
+        if number in self._lost_keys:
+            return
         if members and all(number in m.prepared for m in members):
             for member in members:
                 if number not in member.ready:

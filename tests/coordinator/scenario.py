@@ -172,6 +172,7 @@ class FakeCluster:
         self._words.clear()
         self._held.clear()
         self.ended = None
+        self.training.lose_keys()
         self.state = restored(saved.state, self.now, saved.monotonic + (self.now - saved.saved_at))
         self._saved_part = durable(self.state)
         self.promises.restarted()

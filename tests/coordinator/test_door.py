@@ -107,6 +107,10 @@ async def _listen_once(it: Served, speak: Callable[[say.Challenge], bytes]) -> N
     writer.close()
 
 
+def greeting(fields: bytes) -> bytes:
+    return b'{"type": "Hello", "body": {"name": "", ' + fields + b"}}"
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -119,9 +123,9 @@ async def _listen_once(it: Served, speak: Callable[[say.Challenge], bytes]) -> N
         b'{"type": "os.system", "body": {}}',
         b'{"type": ["Hello"], "body": {}}',
         b'{"type": "StatusRequested", "body": {}}',
-        b'{"type": "Hello", "body": {"version": "1", "role": "a", "name": "", "nonce": "", "proof": ""}}',
-        b'{"type":"Hello","body":{"version":1,"role":"client","name":"","nonce":"\\ud800","proof":""}}',
-        b'{"type":"Hello","body":{"version":1,"role":"client","name":"","nonce":"","proof":"\\udfff"}}',
+        greeting(b'"version": "1", "role": "client", "nonce": "", "proof": ""'),
+        greeting(b'"version": 1, "role": "client", "nonce": "\\ud800", "proof": ""'),
+        greeting(b'"version": 1, "role": "client", "nonce": "", "proof": "\\udfff"'),
         b"[" * 2000 + b"]" * 2000,
         b"9" * 4000,
         b"",

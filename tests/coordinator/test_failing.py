@@ -63,6 +63,21 @@ def test_any_member_may_die_rank_0_included(name: str) -> None:
     assert cluster.state.resets == 1
 
 
+def test_a_world_is_valid_only_when_all_of_its_members_are_in_it() -> None:
+    cluster = started({"h0": 4}, np=4)
+    cluster.mute = {"m3"}
+    cluster.kill("m1")
+    cluster.settle()
+    assert cluster.members["m0"].generation == 2
+    assert cluster.phase is Phase.RECOVERING and cluster.state.world is not None
+    assert cluster.state.world.generation == 1
+    cluster.client(events.Settled, "m99", 2, 5)
+    assert cluster.phase is Phase.RECOVERING
+    cluster.mute.clear()
+    cluster.settle()
+    assert cluster.world == ("m0", "m2", "m3")
+
+
 def test_two_that_die_at_once_are_one_failure() -> None:
     cluster = started({"h0": 4}, np=4)
     cluster.kill("m0", "m3")
@@ -257,6 +272,20 @@ def test_the_reset_limit_ends_the_job_with_the_last_reason() -> None:
     cluster.run(1.0)
     assert cluster.ended is not None
     assert "--reset-limit 1" in cluster.ended[1] and "m1: killed by SIGKILL" in cluster.ended[1]
+
+
+def test_a_request_that_times_out_in_the_moment_of_a_failure_takes_nobody_out_of_the_world() -> (
+    None
+):
+    cluster = started(HOSTS, np=2)
+    switching(cluster, add=1, timeout=1.0)
+    lost = cluster.members["m1"]
+    lost.connected = False
+    lost.health = Health.STUCK
+    lost.tell(events.Disconnected)
+    cluster.run(7.0)
+    assert set(cluster.world) >= {"m0", "m2"}
+    assert {"m0", "m2"} <= set(cluster.running)
 
 
 def test_an_exception_on_one_rank_is_named_and_its_host_avoided() -> None:

@@ -52,6 +52,16 @@ def test_all_members_with_a_notice_hand_over_to_new_ones_first() -> None:
     assert cluster.state.resets == 0
 
 
+def test_a_notice_while_all_are_being_replaced_is_followed_although_they_are_many() -> None:
+    cluster = started({"h0": 3, "h1": 3}, np=3, max_np=3)
+    ticket = cluster.ask(add=3, names=("m0", "m1", "m2"))
+    assert cluster.phase is Phase.SWITCHING
+    notice(cluster, "m4")
+    cluster.run(3.0)
+    assert cluster.answers[ticket][0]
+    assert not {"m0", "m1", "m2", "m4"} & set(cluster.world)
+
+
 def test_a_single_member_hands_over_if_there_is_room() -> None:
     cluster = started({"h0": 1, "h1": 1}, np=1)
     notice(cluster, "m0")

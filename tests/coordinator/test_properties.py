@@ -157,7 +157,9 @@ def end_all_harm(cluster: FakeCluster) -> None:
     cluster.add_host("h9", 12)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
 @given(
     min_np=st.integers(1, 3),
     deeds=st.lists(st.tuples(st.sampled_from(CHOICE), st.integers(0, 63)), max_size=30),

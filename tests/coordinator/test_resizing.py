@@ -2,10 +2,14 @@
 
 import pytest
 
+from midflight.coordinator.core import events
 from midflight.coordinator.core.state import ChangeStage, Phase
 from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, Switch
 from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, stable, started
+
+
+HOSTS = {"h0": 3, "h1": 3}
 
 
 def disturbed(cluster: FakeCluster, name: str) -> list[type]:
@@ -295,6 +299,21 @@ def test_the_switch_lies_beyond_what_anybody_has_done_or_asked_data_for() -> Non
     cluster.run(1.0)
     assert cluster.answers[ticket][0]
     assert not cluster.heard("m0", Over)
+
+
+def test_a_newcomer_that_is_not_part_of_a_switch_is_not_told_of_it() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.fate["m3"] = Fate.HANGS
+    ticket = cluster.ask(add=1)
+    cluster.members["m2"].tell(events.Noticed, 30.0)
+    cluster.settle()
+    assert cluster.phase is Phase.SWITCHING, "m2 leaves first"
+    cluster.members["m3"].dial()
+    cluster.settle()
+    assert not cluster.heard("m3", Switch)
+    cluster.run(2.0)
+    assert cluster.answers[ticket][0]
+    assert "m3" in cluster.world and "m2" not in cluster.world
 
 
 def test_newcomers_that_are_not_needed_any_more_do_not_stay() -> None:

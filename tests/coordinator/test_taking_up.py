@@ -9,7 +9,6 @@ from midflight.coordinator.core.state import ChangeStage, Mode, Phase, restored
 from midflight.coordinator.saving import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.messages import Dismiss, Form, Over, Prepare, Switch
-from midflight.protocol.world import Member, World
 from tests.coordinator.fake_members import FakeMember, Fate, Health
 from tests.coordinator.scenario import FakeCluster, stable, started
 
@@ -115,6 +114,21 @@ def test_while_the_first_members_start() -> None:
     cluster.members["m1"].dial()
     goes_on(cluster)
     assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_members_on_their_way_back_are_not_replaced_before_the_first_world() -> None:
+    cluster = FakeCluster(HOSTS, np=3, min_np=3)
+    cluster.fate["m2"] = Fate.HANGS
+    cluster.settle()
+    cluster.kill("m2")
+    cluster.restart(back=False)
+    for agent in cluster.agents.values():
+        agent.dial()
+    cluster.run(1.0)
+    assert cluster.running == ["m0", "m1"]
+    cluster.come_back()
+    goes_on(cluster)
+    assert cluster.world == ("m0", "m1", "m3")
 
 
 def test_before_the_first_members_were_started_they_are_started_by_the_next() -> None:
@@ -367,6 +381,15 @@ def test_a_failure_of_such_a_script_is_not_forgotten() -> None:
     assert len(cluster.starts) == 2
 
 
+def test_an_agent_that_was_replaced_meanwhile_knows_nothing_and_is_asked() -> None:
+    cluster = plain_script()
+    cluster.kill_agent("h0")
+    cluster.add_host("h0", 3)
+    cluster.restart()
+    cluster.run(3.0)
+    assert len(cluster.starts) == 2 and len(cluster.running) == 3
+
+
 def test_a_restart_of_such_a_script_is_carried_through() -> None:
     cluster = plain_script()
     for agent in cluster.agents.values():
@@ -428,13 +451,3 @@ def test_no_generation_is_announced_twice_for_different_worlds() -> None:
     goes_on(cluster)
     worlds = [m.world for name in cluster.members for m in cluster.heard(name, Form)]
     assert {w.generation: w for w in worlds} == {w.generation: w for w in reversed(worlds)}
-
-
-def test_a_world_knows_ranks_and_hosts() -> None:
-    members = [Member("a", "h0", 0, "x"), Member("b", "h1", 0, "y"), Member("c", "h0", 1, "x")]
-    world = World(3, tuple(members))
-    assert [world.rank(n) for n in "abc"] == [0, 1, 2]
-    assert [world.local_rank(n) for n in "abc"] == [0, 0, 1]
-    assert [world.local_size(n) for n in "abc"] == [2, 1, 2]
-    assert [world.host_rank(n) for n in "abc"] == [0, 1, 0]
-    assert "a" in world and "d" not in world

@@ -48,6 +48,19 @@ def test_the_job_fails_after_the_elastic_timeout_in_one_line() -> None:
     assert sum(reason in line for line in cluster.lines) == 1
 
 
+def test_a_later_shortage_is_waited_out_from_its_own_beginning() -> None:
+    cluster = below_minimum(elastic_timeout=30.0)
+    cluster.run(20.0)
+    cluster.add_host("h2", 1)
+    cluster.run(5.0)
+    assert cluster.world == ("m0", "m3")
+    cluster.kill_agent("h2")
+    cluster.run(20.0)
+    assert cluster.phase is Phase.WAITING
+    cluster.run(12.0)
+    assert cluster.ended is not None
+
+
 def test_the_time_of_waiting_is_counted_from_its_beginning_however_often_a_newcomer_fails() -> None:
     cluster = below_minimum(elastic_timeout=60.0)
     cluster.add_host("h2", 1)

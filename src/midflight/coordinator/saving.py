@@ -30,7 +30,7 @@ class Saving:
         self._store = store
         self._key = f"jobs/{job}/state"
         self._version = 0  # 0: the entry must not exist yet
-        self._tried = b""  # what was last sent to the store, whether or not it arrived
+        self._unsure: list[bytes] = []  # sent since the last answer; any of it may have arrived
 
     def load(self, now: float) -> State | None:
         entry = self._store.get(self._key)
@@ -40,15 +40,20 @@ class Saving:
         return _read(entry, now)
 
     def save(self, state: State, now: float) -> None:
-        before, self._tried = self._tried, codec.dumps(Saved(FORMAT, time.time(), now, state))
+        value = codec.dumps(Saved(FORMAT, time.time(), now, state))
         try:
-            entry = self._store.put(self._key, self._tried, expect=self._version)
+            entry = self._put(value, self._version)
         except Conflict as error:
-            if error.current is None or error.current.value != before:
+            if error.current is None or error.current.value not in self._unsure[:-1]:
                 raise
-            # The write before this one was given up by the store, and arrived all the same.
-            entry = self._store.put(self._key, self._tried, expect=error.current.version)
+            # It is a write of our own that the store had given up, and that arrived all the same.
+            entry = self._put(value, error.current.version)
         self._version = entry.version
+        self._unsure.clear()
+
+    def _put(self, value: bytes, version: int) -> Entry:
+        self._unsure.append(value)
+        return self._store.put(self._key, value, expect=version)
 
     def forget(self) -> None:
         """Leave nothing for a later job of the same name."""
