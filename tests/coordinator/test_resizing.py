@@ -8,7 +8,6 @@ from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, S
 from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, stable, started
 
-
 HOSTS = {"h0": 3, "h1": 3}
 
 
