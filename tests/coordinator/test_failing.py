@@ -216,6 +216,21 @@ def test_a_second_death_while_the_next_world_is_formed_forms_another() -> None:
     assert cluster.state.resets == 1, "it was the same failure still"
 
 
+def test_a_joiner_that_dies_after_it_was_taken_into_the_next_world_breaks_that_world() -> None:
+    cluster = started(HOSTS, np=3)
+    ticket = switching(cluster, add=1)
+    cluster.members["m1"].health = Health.STUCK
+    cluster.kill("m2")
+    cluster.settle()
+    assert cluster.state.forming is not None and "m3" in cluster.state.forming.world
+    cluster.kill("m3")
+    cluster.settle()
+    cluster.members["m1"].health = Health.RUNNING
+    cluster.run(3.0)
+    assert cluster.answers[ticket][0]
+    assert stable(cluster) and set(cluster.world) >= {"m0", "m1"}
+
+
 def test_a_broken_collective_with_nobody_missing_forms_the_world_anew() -> None:
     cluster = started(HOSTS, np=3)
     for name in ("m0", "m1", "m2"):
@@ -335,8 +350,10 @@ def test_a_member_that_lost_its_line_for_a_moment_is_not_left_out() -> None:
     cluster.kill("m2")
     cluster.settle()
     assert cluster.phase is Phase.RECOVERING and cluster.state.forming is None
+    told = len(flaky.heard)
     flaky.dial()
     cluster.run(1.0)
+    assert flaky.heard[told] == Over(1), "it may be blocked in a world that is no more"
     assert set(cluster.world) >= {"m0", "m1"}
 
 

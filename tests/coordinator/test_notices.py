@@ -112,6 +112,29 @@ def test_a_notice_does_not_wait_for_a_change_that_takes_its_time() -> None:
     assert cluster.state.size == 4 and "m3" in cluster.world
 
 
+def test_nor_does_the_notice_of_a_host() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.fate["m3"] = Fate.HANGS
+    cluster.ask(add=1, timeout=300.0)
+    host_notice(cluster, "h0", seconds=5.0)
+    cluster.run(2.0)
+    assert not {"m0", "m1"} & set(cluster.world)
+    assert cluster.state.resets == 0
+
+
+def test_a_change_of_the_job_s_own_accord_that_cannot_be_prepared_is_not_tried_all_the_time() -> (
+    None
+):
+    cluster = started(HOSTS, np=3)
+    cluster.mute = {"m0"}
+    notice(cluster, "m1")
+    for _ in range(50):
+        generation = cluster.state.generation
+        cluster.client(events.NotReady, "m0", generation, "too many open files")
+        cluster.run(0.1)
+    assert cluster.state.generation <= 8
+
+
 def test_a_notice_during_a_switch_follows_right_after_it() -> None:
     cluster = started(HOSTS, np=3)
     ticket = cluster.ask(add=1)

@@ -86,6 +86,31 @@ def test_an_agent_that_dies_before_training_does_not_fail_the_job() -> None:
     assert all(m.host == "h1" for m in cluster.state.members.values())
 
 
+def test_nor_does_one_that_takes_all_members_with_it() -> None:
+    cluster = FakeCluster({"h0": 2, "h1": 2}, np=2, min_np=2)
+    cluster.fate["m1"] = Fate.HANGS
+    cluster.settle()
+    cluster.pick = lambda sources: sources[-1]  # the member's end is heard of before its agent's
+    cluster.kill_agent("h0")
+    cluster.run_until(lambda: stable(cluster))
+    assert all(m.host == "h1" for m in cluster.state.members.values())
+
+
+def test_a_state_whose_word_is_on_its_way_is_waited_for() -> None:
+    cluster = FakeCluster({"h0": 2, "h1": 2}, np=2)
+    while cluster.state.forming is None:
+        cluster.deliver_one()
+    cluster.mute = {"m1"}
+    cluster.run(0.5)
+    assert cluster.promises.done > 0 and not cluster.state.members["m1"].holds_state
+    cluster.kill("m0")
+    cluster.run(0.2)
+    assert cluster.ended is None
+    cluster.mute.clear()
+    cluster.run_until(lambda: stable(cluster))
+    assert "m1" in cluster.world
+
+
 def test_a_death_while_the_first_world_is_formed_leaves_the_others_in_the_next() -> None:
     cluster = FakeCluster(np=3, min_np=2)
     cluster.mute = {"m0", "m1", "m2"}

@@ -76,6 +76,24 @@ def test_those_who_come_back_after_the_lease_are_sent_away_and_stopped() -> None
     assert not {"m2", "m3"} & set(cluster.world)
 
 
+def test_members_that_are_heard_are_not_given_up_because_their_agent_is_silent() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.agents["h1"].connected = False  # it hangs; its members do not
+    cluster.run(10.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    ticket = cluster.ask(add=2)
+    cluster.run(1.0)
+    assert cluster.answers[ticket][0]
+    assert {cluster.members[name].host for name in ("m4", "m5")} == {"h2"}
+
+
+def test_an_answer_about_a_member_that_was_heard_meanwhile_is_out_of_date() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.client(events.Probed, "m1", "stopped")
+    cluster.run(1.0)
+    assert cluster.world == ("m0", "m1", "m2")
+
+
 def test_a_host_that_came_back_is_used_again() -> None:
     cluster = started({"h0": 2, "h1": 2}, np=4, cooldown_min=1.0)
     cluster.cut("h1")
@@ -163,6 +181,7 @@ def test_a_leaver_may_take_longer_than_a_lease_to_end() -> None:
     leaver.tell(events.Disconnected)
     cluster.run(10.0)
     assert "m2" in cluster.running
+    assert "m2" in cluster.state.members, "its slot is not given to another"
 
 
 def test_a_coordinator_that_did_not_listen_for_a_while_blames_nobody() -> None:

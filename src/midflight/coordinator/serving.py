@@ -28,7 +28,10 @@ class Door:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from handshake to end. Nothing a stranger sends stops the job."""
-        wire = AsyncWire(reader, writer)
+        with contextlib.suppress(asyncio.CancelledError):  # at the end, wherever it stands
+            await self._serve(AsyncWire(reader, writer), writer)
+
+    async def _serve(self, wire: AsyncWire, writer: asyncio.StreamWriter) -> None:
         try:
             hello = await accept(wire, self._secret)
         except (MidflightError, TimeoutError, OSError) as error:
@@ -46,8 +49,8 @@ class Door:
         except ProtocolError as error:
             who = f"{hello.role} {hello.name}"
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
-        except (ConnectionLost, asyncio.CancelledError):
-            pass  # the peer is gone, or the job is over
+        except ConnectionLost:
+            pass  # the peer is gone
         finally:
             wire.close()
             with contextlib.suppress(OSError):

@@ -157,6 +157,11 @@ class Session:
 
     def _report(self, membership: Membership, error: Exception) -> None:
         """The script raised: the coordinator shows it, once for all members."""
+        if isinstance(error, GivenUp):  # not the script's fault: no traceback
+            if not membership.link.send(membership.beat()):
+                print(f"midflight: {error}", file=sys.stderr)
+            _silence(error)
+            return
         text = "".join(traceback.format_exception(error))
         if membership.link.send(MemberFailed(text, type(error).__name__)):
             _silence(error)
