@@ -29,6 +29,8 @@ from tests.agent.recording_coordinator import (
 # A member with a child in its group, and one that has left the group.
 FAMILY = """
 import subprocess, sys, time
+
+pytestmark = pytest.mark.slow  # real processes or servers
 near = subprocess.Popen(["sleep", "1000"])
 far = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 print("family", near.pid, far.pid, flush=True)

@@ -30,6 +30,8 @@ while True:
 """
 WITH_A_CHILD = """
 import os, subprocess
+
+pytestmark = pytest.mark.slow  # real processes or servers
 child = subprocess.Popen(["sleep", "1000"], start_new_session=os.environ.get("SESSION") == "own")
 print("child", child.pid, flush=True)
 os._exit(int(os.environ.get("CODE", "0")))

@@ -31,6 +31,8 @@ print([signal.getsignal(number) for number in (2, 13, 15)], tempfile.gettempdir(
 """,
     "ends.py": """
 import atexit, sys, threading
+
+pytestmark = pytest.mark.slow  # real processes or servers
 atexit.register(print, "at exit", flush=True)
 main = threading.main_thread()
 threading.Thread(target=lambda: (main.join(), print("a thread"))).start()

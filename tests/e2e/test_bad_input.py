@@ -224,7 +224,7 @@ def test_an_agent_with_another_token_is_refused_and_told_nothing(
         (("--remove", "2"), "0 members are fewer than --min-np 2"),
         (("--remove-member", "nobody"), "no member is named 'nobody'; there are m0, m1"),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_resize_that_cannot_be_is_refused(
     training: Run, wish: tuple[str, ...], complaint: str

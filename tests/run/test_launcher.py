@@ -5,8 +5,12 @@ import signal
 import socket
 import time
 
+import pytest
+
 from tests.run.scripts import FAIL, RANK, STUBBORN, WAIT, python
 from tests.run.site import Site, eventually
+
+pytestmark = pytest.mark.slow  # real processes or servers
 
 
 def test_a_run_ends_with_0_and_its_lines_carry_their_rank(site: Site) -> None:

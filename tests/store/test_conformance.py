@@ -14,6 +14,8 @@ from midflight.errors import Conflict, StoreError
 from midflight.store import MAX_VALUE, Entry, Store
 from tests.store.child import add_one
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
 SOON = 30.0  # a deadline that only a broken store misses
 
 ODD_KEYS = [

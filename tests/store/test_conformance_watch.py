@@ -13,6 +13,8 @@ import pytest
 from midflight.errors import LeaseEnded, StoreError
 from midflight.store import Snapshot, Store
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
 SOON = 30.0  # a deadline that only a broken store misses
 
 

@@ -15,6 +15,8 @@ from midflight.store import Store
 from midflight.store.embedded import EmbeddedStore
 from midflight.store.sqlite_file import SCHEMA, explain
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
 
 class Clock:
     """A wall clock that stands still until it is moved."""

@@ -14,6 +14,8 @@ from tests.store.child import add_one
 from tests.store.etcd_process import Etcd, free_port
 from tests.store.lossy_proxy import LossyProxy
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
 SOON = 30.0
 
 Open = Callable[..., Store]
