@@ -77,7 +77,7 @@ class FakeMember:
         self.say(f"member {self.name}", lambda now: self._let_in(replace(word, now=now)))
         if self.finished:
             self.tell(events.Finished, self.step)
-        if self.broken and self.generation > self.over:
+        if self.broken and self.forming is None:
             self.tell(events.Broke, self.generation, self.step, "connection reset by peer")
 
     def _let_in(self, word: events.Event) -> events.Event:
@@ -94,6 +94,8 @@ class FakeMember:
             case say.Prepare(world, _):
                 if world.generation > self.over:
                     self.prepared.setdefault(world.generation, world)
+                    if world.generation in self.ready:
+                        self.tell(events.Ready, world.generation, self.step, self.step)
             case say.Switch():
                 self._switch(message)
             case say.Abandon(generation):

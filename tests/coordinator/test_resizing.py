@@ -227,6 +227,19 @@ def test_a_request_without_free_slots_waits_for_them_and_says_where_it_looked() 
     assert cluster.answers[second][0]
 
 
+def test_a_word_that_was_lost_with_a_connection_is_asked_for_again() -> None:
+    cluster = started(np=2)
+    cluster.mute.add("m1")
+    ticket = cluster.ask(add=1)
+    cluster._words["member m1"].clear()  # it was ready, and its line broke
+    cluster.mute.clear()
+    cluster.members["m1"].connected = False
+    cluster.members["m1"].tell(events.Disconnected)
+    cluster.members["m1"].dial()
+    cluster.run(1.0)
+    assert cluster.answers[ticket][0]
+
+
 def test_members_that_cannot_be_connected_in_time_leave_the_old_world_as_it_was() -> None:
     cluster = started(np=2)
     cluster.mute.add("m1")

@@ -77,6 +77,17 @@ def test_a_command_that_does_not_exist_fails_the_job_at_once() -> None:
     assert cluster.ended == (1, "no such command: pyhton")
 
 
+def test_a_host_that_leaves_before_it_has_started_anything_does_not_fail_the_job() -> None:
+    cluster = FakeCluster({"h0": 1, "h1": 2}, np=2, min_np=2)
+    cluster.store_works = False  # the orders are not given yet
+    cluster.settle()
+    cluster.client(events.HostNoticed, "h0", 30.0)
+    cluster.client(events.NotStarted, "m0", "host h0 is leaving")
+    cluster.store_works = True
+    cluster.run_until(lambda: stable(cluster))
+    assert all(m.host == "h1" for m in cluster.state.members.values())
+
+
 def test_an_agent_that_dies_before_training_does_not_fail_the_job() -> None:
     cluster = FakeCluster({"h0": 2, "h1": 2}, np=2, min_np=2)
     cluster.fate["m0"] = Fate.HANGS

@@ -1,6 +1,9 @@
 """Finding what nobody reports: silence, stopped processes, lost hosts, hangs."""
 
+from dataclasses import replace
+
 from midflight.coordinator.core import events
+from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Phase
 from tests.coordinator.fake_members import Health
 from tests.coordinator.scenario import stable, started
@@ -159,6 +162,25 @@ def test_a_switch_that_stands_still_is_given_up() -> None:
     assert cluster.world == ("m0", "m1", "m2")
 
 
+def test_a_switch_that_nobody_comes_to_is_given_up_too() -> None:
+    cluster = started(HOSTS, np=2, hang_timeout=10.0)
+    ticket = cluster.ask(add=1)
+    assert cluster.phase is Phase.SWITCHING
+    for name in ("m0", "m1"):
+        cluster.members[name].break_off()  # and says nothing, for a switch explains it
+        cluster.members[name].health = Health.STUCK
+    cluster.run(9.0)
+    for name in ("m0", "m1"):
+        cluster.members[name].health = Health.RUNNING
+        cluster.members[name].finished = True  # as far as beats tell: outside any collective
+    cluster.run(2.0)
+    for name in ("m0", "m1"):
+        cluster.members[name].finished = False
+    cluster.run(2.0)
+    assert cluster.answers[ticket][0]
+    assert cluster.world == ("m0", "m1", "m2")
+
+
 def test_members_that_left_and_do_not_end_are_ended_after_the_grace() -> None:
     cluster = started(HOSTS, np=3, grace=10.0)
     cluster.members["m2"].stays = True
@@ -226,3 +248,19 @@ def test_two_hosts_lost_in_one_tick_are_both_mended() -> None:
     assert cluster.phase is Phase.STABLE
     assert cluster.world == ("m0", "m1")
     assert cluster.state.resets == 1
+
+
+def test_a_member_that_never_comes_out_of_the_last_worlds_collective_is_taken_out() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.members["m1"].health = Health.STUCK
+    cluster.kill("m2")
+    cluster.run(0.3)
+    state = cluster.state
+    assert state.forming is not None
+    later = cluster.now + 6.0
+    members = {name: replace(m, heard_at=later) for name, m in state.members.items()}
+    members["m1"] = replace(members["m1"], waiting=True, moved_at=cluster.now)
+    state = replace(state, members=members, ticked_at=later - 0.1)
+    state, _ = handle(state, events.Ticked(later, {}, frozenset(HOSTS)))
+    assert "m1" not in state.members
+    assert state.forming is not None and "m1" not in state.forming.world

@@ -12,7 +12,7 @@ from midflight.coordinator.core.departing import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.restarting import STOP_GRACE
 from midflight.coordinator.core.state import OVER, ChangeStage, Mode, Phase, Stage
-from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Switch
+from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, Switch
 
 
 def host_joined(draft: Draft, event: events.HostJoined) -> None:
@@ -94,7 +94,9 @@ def _remind(draft: Draft, name: str) -> None:
     elif state.phase in (Phase.RECOVERING, Phase.WAITING):
         draft.tell([name], Over(state.generation))
     elif change is not None and change.world is not None:
-        if change.stage is ChangeStage.SWITCHING and member.stage is Stage.ACTIVE:
+        if change.stage is ChangeStage.CONNECTING and name in change.world:
+            draft.tell([name], Prepare(change.world, change.joiners), durable=True)
+        elif change.stage is ChangeStage.SWITCHING and member.stage is Stage.ACTIVE:
             draft.tell([name], Switch(change.world, change.joiners, change.step), durable=True)
     elif state.world is not None and state.generation > state.world.generation:
         draft.tell([name], Abandon(state.generation))

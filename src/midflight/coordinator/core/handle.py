@@ -119,9 +119,13 @@ def _started(draft: Draft, event: events.Started) -> None:
 
 
 def _not_started(draft: Draft, event: events.NotStarted) -> None:
-    nobody = not any(member.pid for member in draft.state.members.values())
-    known = event.member in draft.state.members
-    if draft.state.phase is Phase.STARTING and nobody and known:
+    member = draft.state.members.get(event.member)
+    if member is None:
+        return
+    nobody = not any(m.pid for m in draft.state.members.values())
+    if draft.state.hosts[member.host].leaving:  # not the command's fault
+        gone(draft, [event.member], KILLED, event.reason)
+    elif draft.state.phase is Phase.STARTING and nobody:
         ending.fail(draft, event.reason)
     else:
         gone(draft, [event.member], 127, event.reason)

@@ -14,7 +14,6 @@ from midflight.coordinator.core.events import Beating
 from midflight.coordinator.core.forming import recover, survivors
 from midflight.coordinator.core.state import (
     TRAINING,
-    ChangeStage,
     MemberState,
     Mode,
     Phase,
@@ -23,6 +22,7 @@ from midflight.coordinator.core.state import (
 )
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
+STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail
 BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
 OWN_PAUSE = 1.0  # a longer one between two ticks: it was this process that did not listen
 GONE_SECONDS = 0.5  # the agent has reported the exit of a process long before that
@@ -92,6 +92,7 @@ def watch(draft: Draft) -> None:
     _silent_members(draft)
     _late_leavers(draft)
     _hangs(draft)
+    _stuck(draft)
     _unexplained_break(draft)
 
 
@@ -164,20 +165,32 @@ def _hangs(draft: Draft) -> None:
     if not members or any(draft.now - m.moved_at <= limit for m in members):
         return
     idle = [m.name for m in members if not m.waiting]
-    if _stuck_in_switch(state):
-        recover(draft, f"the switch has stood still for {limit:g} s", explained=False)
-    elif not idle:
+    switching = state.phase is Phase.SWITCHING
+    if not idle or (switching and (len(idle) == len(members) or _all_at_switch(state))):
         recover(draft, f"all members have waited for {limit:g} s", explained=False)
     elif len(idle) < len(members):
         gone(draft, idle, KILLED, f"no step for {limit:g} s, while the others wait for it")
 
 
-def _stuck_in_switch(state: State) -> bool:
+def _stuck(draft: Draft) -> None:
+    """A world is being formed, and some do not come out of a collective of the one before."""
+    forming = draft.state.forming
+    if forming is None:
+        return
+    began = forming.deadline - draft.state.spec.elastic_timeout
+    names = [
+        m.name
+        for m in draft.state.named(forming.world)
+        if m.waiting and draft.now - max(began, m.moved_at) > STUCK_SECONDS
+    ]
+    if names and len(names) < forming.world.size:
+        gone(draft, names, KILLED, "a collective of the last world never ended there")
+
+
+def _all_at_switch(state: State) -> bool:
     """Whether all have come to the step of the switch; if they have, they wait for each other."""
-    change = state.change
-    if change is None or change.stage is not ChangeStage.SWITCHING:
-        return False
-    return all(member.step >= change.step for member in state.named(state.world))
+    assert state.change is not None
+    return all(member.step >= state.change.step for member in state.named(state.world))
 
 
 def broke(draft: Draft, generation: int, reason: str) -> None:

@@ -66,8 +66,7 @@ def _own_wish(draft: Draft) -> Request | None:
         return None  # a restart would do again what has been done
     if state.size > state.wanted:
         return Request(None, far, to=state.wanted, origin="shrink")
-    places = room(draft)
-    if state.size < state.wanted and places:
+    if state.size < state.wanted and (places := room(draft)):
         return Request(None, far, to=min(state.wanted, state.size + places), origin="growth")
     return None
 
