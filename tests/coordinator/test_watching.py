@@ -258,7 +258,7 @@ def test_a_member_that_never_comes_out_of_the_last_worlds_collective_is_taken_ou
     state = cluster.state
     assert state.forming is not None
     later = cluster.now + 6.0
-    members = {name: replace(m, heard_at=later) for name, m in state.members.items()}
+    members = {name: replace(m, heard_at=later, waiting=False) for name, m in state.members.items()}
     members["m1"] = replace(members["m1"], waiting=True, moved_at=cluster.now)
     state = replace(state, members=members, ticked_at=later - 0.1)
     state, _ = handle(state, events.Ticked(later, {}, frozenset(HOSTS)))

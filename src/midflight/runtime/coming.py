@@ -76,6 +76,10 @@ class Coming:
             layout = transfer.receive_layout(group.pg, source)
             self.prepared = giver.holdings.prepare(layout)
 
+    @property
+    def connected(self) -> bool:
+        return self._done.is_set() and self._error is None
+
     def cancel(self) -> None:
         self.group.cut()
 

@@ -99,6 +99,9 @@ class Membership:
         again: list[object] = []
         if self._finished:
             again.append(say.MemberFinished(self._trainer.steps_done))
+        if self.group is not None and self.group.is_cut and self.group.generation > self._over:
+            generation, step = self.group.generation, self._trainer.steps_done
+            again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
         if self._notice is not None:
             again.append(say.MemberLeaving(self._notice))
         return again
@@ -149,7 +152,10 @@ class Membership:
         self._form = world.generation
 
     def _on_prepare(self, world: World, joiners: tuple[str, ...]) -> None:
-        if world.generation > self._over and world.generation not in self._coming:
+        known = self._coming.get(world.generation)
+        if known is not None and known.connected:
+            self._on_ready(known, "")  # the first answer was lost
+        elif world.generation > self._over and known is None:
             self._build(world, joiners, planned=True)
             self.link.send(self.beat())
 
@@ -277,7 +283,9 @@ class Membership:
         group.cut()
         with self._news:
             self.due = True
-            expected = group.generation <= self._over or self._switch is not None
+            switch = self._switch
+            late = switch is not None and self._begun >= switch.step
+            expected = group.generation <= self._over or late
         if not expected:
             self.link.send(say.MemberBroke(group.generation, step, reason[:500]))
 
