@@ -26,11 +26,12 @@ from tests.agent.recording_coordinator import (
     start_agent,
 )
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
+
 # A member with a child in its group, and one that has left the group.
 FAMILY = """
 import subprocess, sys, time
-
-pytestmark = pytest.mark.slow  # real processes or servers
 near = subprocess.Popen(["sleep", "1000"])
 far = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 print("family", near.pid, far.pid, flush=True)

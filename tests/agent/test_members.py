@@ -21,6 +21,9 @@ from midflight.protocol.messages import (
 )
 from tests.agent.recording_coordinator import alive, ended, scenario, send_signal, staged
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
+
 STUBBORN = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
@@ -30,8 +33,6 @@ while True:
 """
 WITH_A_CHILD = """
 import os, subprocess
-
-pytestmark = pytest.mark.slow  # real processes or servers
 child = subprocess.Popen(["sleep", "1000"], start_new_session=os.environ.get("SESSION") == "own")
 print("child", child.pid, flush=True)
 os._exit(int(os.environ.get("CODE", "0")))

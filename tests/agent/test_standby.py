@@ -16,6 +16,9 @@ from midflight.protocol.handover import Program, parse_command
 from midflight.protocol.messages import MemberExited, MemberStarted, StopMember
 from tests.agent.recording_coordinator import SOURCE, Stage, ended, scenario, send_signal, staged
 
+pytestmark = pytest.mark.slow  # real processes or servers
+
+
 COLD = ("-X", "utf8=0")
 
 PROGRAMS = {
@@ -31,8 +34,6 @@ print([signal.getsignal(number) for number in (2, 13, 15)], tempfile.gettempdir(
 """,
     "ends.py": """
 import atexit, sys, threading
-
-pytestmark = pytest.mark.slow  # real processes or servers
 atexit.register(print, "at exit", flush=True)
 main = threading.main_thread()
 threading.Thread(target=lambda: (main.join(), print("a thread"))).start()

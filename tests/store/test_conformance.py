@@ -16,6 +16,7 @@ from tests.store.child import add_one
 
 pytestmark = pytest.mark.slow  # real processes or servers
 
+
 SOON = 30.0  # a deadline that only a broken store misses
 
 ODD_KEYS = [

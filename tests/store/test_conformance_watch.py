@@ -15,6 +15,7 @@ from midflight.store import Snapshot, Store
 
 pytestmark = pytest.mark.slow  # real processes or servers
 
+
 SOON = 30.0  # a deadline that only a broken store misses
 
 

@@ -16,6 +16,7 @@ from tests.store.lossy_proxy import LossyProxy
 
 pytestmark = pytest.mark.slow  # real processes or servers
 
+
 SOON = 30.0
 
 Open = Callable[..., Store]
