@@ -198,4 +198,5 @@ def scenario(story: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 def send_signal(pid: int, number: signal.Signals) -> None:
+    assert pid > 1, f"{pid} is no process of this test; 0 would signal the tests themselves"
     os.kill(pid, number)

@@ -81,6 +81,7 @@ async def test_a_lost_guard_is_replaced(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         pids = await family(stage)
         first = await guard_of(stage.pid)
+        assert first, "an agent has a guard"
         send_signal(first, signal.SIGKILL)
         await ended(first)
         while await guard_of(stage.pid) in (0, first):  # nothing tells of a stranger's fork
@@ -93,7 +94,7 @@ async def test_a_lost_guard_is_replaced(tmp_path: Path) -> None:
 async def guard_of(agent: int) -> int:
     """The pid of an agent's guard, 0 if it has none."""
     listed = await asyncio.create_subprocess_exec(
-        "ps", "-o", "pid=,args=", "--ppid", str(agent), stdout=asyncio.subprocess.PIPE
+        "ps", "-ww", "-o", "pid=,args=", "--ppid", str(agent), stdout=asyncio.subprocess.PIPE
     )
     text = (await listed.communicate())[0].decode()
     return next((int(line.split()[0]) for line in text.splitlines() if "guard.py" in line), 0)
