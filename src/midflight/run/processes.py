@@ -98,5 +98,6 @@ def _command_line(pid: int) -> list[str]:
             return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
         except OSError:
             return []
-    done = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True)
+    words = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+    done = subprocess.run(words, capture_output=True, text=True)
     return done.stdout.split()
