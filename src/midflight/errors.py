@@ -14,7 +14,11 @@ MidflightError
 |-- StateError            training state cannot be handed to another member
 |-- WorldChanged          the step in flight did not happen: the world is another one now
 |-- GivenUp               the job went on without this member, or waited too long
-`-- JobFailed             the job as a whole ended badly
+|-- JobFailed             the job as a whole ended badly
+|-- TimedOut              what was waited for did not happen in time
+`-- Refused               the server will not do what was asked
+    |-- NotFound          there is no such job, instance, operation or node
+    `-- Exists            there is one of that name already
 """
 
 from typing import TYPE_CHECKING
@@ -91,3 +95,19 @@ class GivenUp(MidflightError):
 
 class JobFailed(MidflightError):
     """The job as a whole ended badly."""
+
+
+class TimedOut(MidflightError):
+    """What was waited for did not happen in time."""
+
+
+class Refused(MidflightError):
+    """The server will not do what was asked."""
+
+
+class NotFound(Refused):
+    """There is no such job, instance, operation or node."""
+
+
+class Exists(Refused):
+    """There is one of that name already."""

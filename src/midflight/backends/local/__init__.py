@@ -1,0 +1,1 @@
+"""This machine: instances are process groups, each with a keeper of its own."""

@@ -1,0 +1,194 @@
+"""The server's API, one typed method per verb, over its unix socket.
+
+Nothing but the standard library, loaded when it is used: the command line starts with this.
+"""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+from midflight.errors import (
+    Exists,
+    JobFailed,
+    MidflightError,
+    NotFound,
+    Refused,
+    TimedOut,
+    Unreachable,
+    UsageError,
+)
+from midflight.protocol.views import (
+    EventView,
+    JobSummary,
+    JobView,
+    NodeView,
+    OperationView,
+    PrunedView,
+    ServerView,
+)
+
+SECONDS = 30.0  # for an answer that does not wait for anything
+ERRORS: dict[str, type[MidflightError]] = {
+    "usage": UsageError,
+    "conflict": Exists,
+    "not-found": NotFound,
+    "refused": Refused,
+    "unavailable": Unreachable,
+    "timeout": TimedOut,
+}
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Client:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # --- the server -------------------------------------------------------------------------
+
+    def status(self) -> ServerView:
+        return cast(ServerView, self._ask("GET", "/status"))
+
+    def stop(self) -> None:
+        self._ask("POST", "/stop")
+
+    def nodes(self) -> list[NodeView]:
+        return cast(list[NodeView], self._ask("GET", "/nodes"))
+
+    def simulate_nodes(self, count: int, gpus: int) -> list[NodeView]:
+        return cast(
+            list[NodeView], self._ask("POST", "/nodes", body={"count": count, "gpus": gpus})
+        )
+
+    def node_action(self, node: str, action: str) -> NodeView:
+        return cast(NodeView, self._ask("POST", f"/nodes/{quote(node, safe='')}/{action}"))
+
+    # --- jobs -------------------------------------------------------------------------------
+
+    def submit(self, spec: Mapping[str, Any]) -> JobView:
+        return cast(JobView, self._ask("POST", "/jobs", body=spec))
+
+    def jobs(self, namespace: str, kind: str = "") -> list[JobSummary]:
+        query = {"namespace": namespace, "type": kind}
+        return cast(list[JobSummary], self._ask("GET", "/jobs", query))
+
+    def job(self, namespace: str, name: str) -> JobView:
+        return cast(JobView, self._ask("GET", _job(namespace, name)))
+
+    def delete(self, namespace: str, name: str) -> None:
+        self._ask("DELETE", _job(namespace, name))
+
+    def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView:
+        """`until` is running, finished or gone; TimedOut if it is not so by then."""
+        query = {"until": until, "timeout": f"{timeout:g}"}
+        path = f"{_job(namespace, name)}/wait"
+        return cast(JobView, self._ask("GET", path, query, timeout=timeout + SECONDS))
+
+    def scale(self, namespace: str, name: str, wish: Mapping[str, Any]) -> OperationView:
+        return cast(OperationView, self._ask("POST", f"{_job(namespace, name)}/scale", body=wish))
+
+    def operation(
+        self, namespace: str, name: str, operation: str, after: int = 0, timeout: float = 0.0
+    ) -> OperationView:
+        """As soon as it has changed more than `after` times, or as it is after `timeout`."""
+        path = f"{_job(namespace, name)}/operations/{quote(operation, safe='')}"
+        query = {"after": str(after), "timeout": f"{timeout:g}"}
+        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SECONDS))
+
+    def events(self, namespace: str, name: str = "") -> list[EventView]:
+        if name:
+            return cast(list[EventView], self._ask("GET", f"{_job(namespace, name)}/events"))
+        return cast(list[EventView], self._ask("GET", "/events", {"namespace": namespace}))
+
+    def training(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """What the coordinator of the job's run says, None if there is none."""
+        found = self._ask("GET", f"{_job(namespace, name)}/training")
+        return cast(dict[str, Any] | None, found)
+
+    def chaos(self, namespace: str, name: str, what: str, instance: str) -> None:
+        body = {"what": what, "instance": instance}
+        self._ask("POST", f"{_job(namespace, name)}/chaos", body=body)
+
+    def prune(self, namespace: str, since: float) -> list[PrunedView]:
+        body = {"namespace": namespace, "since": since}
+        return cast(list[PrunedView], self._ask("POST", "/prune", body=body))
+
+    def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
+        """Pieces of text as they come; with `follow` in the query, until the job is over."""
+        connection = _UnixConnection(self.path, SECONDS)
+        try:
+            answer = self._send(connection, "GET", f"{_job(namespace, name)}/logs", query, None)
+            assert connection.sock is not None
+            connection.sock.settimeout(None)  # a log may say nothing for hours
+            while piece := answer.read1(1 << 16):
+                yield piece
+        finally:
+            connection.close()
+
+    # --- asking -----------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        timeout: float = SECONDS,
+    ) -> object:
+        connection = _UnixConnection(self.path, timeout)
+        try:
+            return json.loads(self._send(connection, method, path, query, body).read() or b"null")
+        except TimeoutError:
+            raise Unreachable(
+                f"the server does not answer on {self.path}; "
+                "see `midflight status`, and its log beside the socket"
+            ) from None
+        finally:
+            connection.close()
+
+    def _send(
+        self,
+        connection: _UnixConnection,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: object,
+    ) -> http.client.HTTPResponse:
+        target = f"/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            connection.request(method, target, data, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"no server answers on {self.path}: {error}") from None
+        if answer.status >= 400:
+            raise _error(answer.read())
+        return answer
+
+
+def _error(body: bytes) -> MidflightError:
+    try:
+        found = json.loads(body)
+        kind, text = str(found["kind"]), str(found["error"])
+    except (ValueError, KeyError, TypeError):
+        return JobFailed(f"the server answered with something else than JSON: {body[:80]!r}")
+    return ERRORS.get(kind, JobFailed)(text)
+
+
+def _job(namespace: str, name: str) -> str:
+    return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"

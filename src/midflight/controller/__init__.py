@@ -1,0 +1,1 @@
+"""What becomes of jobs: pure decisions, for this machine and for Kubernetes alike."""

@@ -1,0 +1,77 @@
+"""What the controller wants done: orders, carried out once the journal has been written.
+
+Every command may be given twice (the server may die in between), so each must be harmless the
+second time. Its outcomes are the events named beside it.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class FetchCode:
+    """CodeFetched or CodeNotFetched follows."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class StartInstance:
+    """InstanceStarted, or InstanceNotStarted, follows; some time later InstanceEnded."""
+
+    key: str
+    instance: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class StopInstance:
+    """SIGTERM, and SIGKILL after `grace` seconds; InstanceEnded follows. 0: SIGKILL at once."""
+
+    key: str
+    instance: str
+    attempt: int
+    grace: float
+
+
+@dataclass(frozen=True)
+class WriteHosts:
+    """Let the job's own discovery say which workers it has (its hostfile)."""
+
+    key: str
+    hosts: dict[str, int]  # instance name to slots
+
+
+@dataclass(frozen=True)
+class AskResize:
+    """Ask the training to go on with another number of members, and ResizeEnded follows.
+
+    Exactly one of the two is meant: `members`, the size to come to, or `leaving`, the workers
+    whose members are to leave. A job whose command holds no Midflight training answers at once.
+    """
+
+    key: str
+    operation: str
+    members: int | None
+    leaving: tuple[str, ...]
+    timeout: float
+
+
+@dataclass(frozen=True)
+class RemoveJob:
+    """Nothing of it runs any more: remove its folder, and its rows in the journal."""
+
+    key: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """A line for `get -e` and `events`."""
+
+    key: str
+    source: str  # job/NAME or instance/NAME or node/NAME
+    kind: str  # Normal | Warning
+    reason: str  # one word: Submitted, Scheduled, Started, Failed, ...
+    message: str
+
+
+Command = FetchCode | StartInstance | StopInstance | WriteHosts | AskResize | RemoveJob | Record

@@ -1,0 +1,135 @@
+"""What the controller is told: each event is something that has happened, with its time."""
+
+from dataclasses import dataclass
+
+from midflight.controller.spec import Spec
+from midflight.controller.state import Node
+
+
+@dataclass(frozen=True)
+class Event:
+    at: float
+
+
+@dataclass(frozen=True)
+class ServerStarted(Event):
+    """The state was read from the journal. For every instance that should be up, InstanceStarted
+    or InstanceEnded follows; commands whose outcome is not known are given again."""
+
+
+@dataclass(frozen=True)
+class TimePassed(Event):
+    """A deadline may be over."""
+
+
+@dataclass(frozen=True)
+class JobSubmitted(Event):
+    """Checked before: `checking.refusal` had nothing against it."""
+
+    spec: Spec
+    uid: str
+
+
+@dataclass(frozen=True)
+class JobDeleted(Event):
+    key: str
+
+
+@dataclass(frozen=True)
+class ScaleAsked(Event):
+    """Checked before: `scaling.objection` had nothing against it."""
+
+    key: str
+    operation: str  # its id
+    kind: str  # scaleout | scalein
+    count: int
+    timeout: float
+    names: tuple[str, ...] = ()  # instances that are to leave (scalein)
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class CodeFetched(Event):
+    key: str
+    commit: str  # "" for rsync
+
+
+@dataclass(frozen=True)
+class CodeNotFetched(Event):
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class InstanceStarted(Event):
+    key: str
+    instance: str
+    attempt: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class InstanceNotStarted(Event):
+    key: str
+    instance: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InstanceEnded(Event):
+    key: str
+    instance: str
+    attempt: int
+    code: int  # negative: the number of a signal
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ResizeEnded(Event):
+    """The training's answer to an AskResize."""
+
+    key: str
+    operation: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class ResizeProgressed(Event):
+    key: str
+    operation: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class NodesChanged(Event):
+    """These are the nodes now; what is known of those that stay (cordoned, lost) is kept."""
+
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class NodeCordoned(Event):
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeDrained(Event):
+    """Nothing new comes, and what is there moves to other nodes, in good order."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeLost(Event):
+    """Everything on it is gone, at once."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class NodeReturned(Event):
+    """It can be used again, after any of the three above."""
+
+    node: str
