@@ -207,7 +207,7 @@ async def test_a_suspended_member_ends_too(grace: float, code: int, tmp_path: Pa
 
 
 @scenario
-async def test_a_probe_tells_running_stopped_and_gone(tmp_path: Path) -> None:
+async def test_a_probe_tells_running_stopped_and_how_it_ended(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         stage.start("m1", "sleep", "1000")
         pid = (await stage.coordinator.first(MemberStarted)).pid
@@ -224,7 +224,11 @@ async def test_a_probe_tells_running_stopped_and_gone(tmp_path: Path) -> None:
         assert state == "stopped"
         send_signal(pid, signal.SIGKILL)
         await stage.coordinator.first(MemberExited)
-        assert await probe() == "gone"
+        stage.coordinator.heard.clear()
+        stage.coordinator.say(ProbeMember("m1"))
+        assert (await stage.coordinator.first(MemberExited)).code == -9
+        stage.coordinator.say(ProbeMember("stranger"))
+        assert (await stage.coordinator.first(MemberProbed)).state == "gone"
 
 
 @scenario

@@ -37,6 +37,26 @@ def test_after_the_start_timeout_the_minimum_is_enough_and_the_rest_joins_later(
     assert cluster.world == ("m0", "m1", "m2")
 
 
+def test_an_eager_job_starts_with_the_minimum_once_every_listed_host_is_there() -> None:
+    cluster = FakeCluster({"h0": 1}, np=3, min_np=1, start_timeout=100.0, eager=True)
+    cluster.client(events.HostsListed, {"h0": 1, "h1": 1})
+    cluster.run(5.0)
+    assert cluster.running == []  # h1 is listed, and may come any moment
+    cluster.add_host("h1", 1)
+    cluster.run(2.0)
+    assert cluster.world == ("m0", "m1")
+    cluster.add_host("h2", 1)
+    cluster.run_until(lambda: stable(cluster))
+    assert cluster.world == ("m0", "m1", "m2")
+
+
+def test_an_eager_job_waits_for_its_minimum_all_the_same() -> None:
+    cluster = FakeCluster({"h0": 1}, np=3, min_np=2, start_timeout=20.0, eager=True)
+    cluster.client(events.HostsListed, {"h0": 1})
+    cluster.run(15.0)
+    assert cluster.running == []
+
+
 def test_without_room_for_the_minimum_the_job_fails_after_the_elastic_timeout_in_one_line() -> None:
     cluster = FakeCluster({"h0": 1}, np=3, min_np=2, elastic_timeout=40.0).run(41.0)
     assert cluster.ended == (1, cluster.lines[-1])

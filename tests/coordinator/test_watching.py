@@ -264,3 +264,15 @@ def test_a_member_that_never_comes_out_of_the_last_worlds_collective_is_taken_ou
     state, _ = handle(state, events.Ticked(later, {}, frozenset(HOSTS)))
     assert "m1" not in state.members
     assert state.forming is not None and "m1" not in state.forming.world
+
+
+def test_how_a_vanished_member_ended_is_told_as_soon_as_it_is_known() -> None:
+    cluster = started()
+    cluster.handle(events.Disconnected(cluster.now, "m1"))
+    cluster.handle(events.Probed(cluster.now, "m1", "gone"))
+    assert cluster.said("lost m1: its process is gone")
+    cluster.handle(events.Exited(cluster.now, "m1", -9, ""))
+    cluster.handle(events.Exited(cluster.now, "m1", -9, ""))
+    assert [line for line in cluster.lines if "m1: killed by SIGKILL" in line] == [
+        "m1: killed by SIGKILL"
+    ]

@@ -93,18 +93,19 @@ class Link:
         deadline = time.monotonic() + patience
         pause = _SHORTEST_PAUSE
         while True:
+            where = settings.coordinator
             try:
                 async with asyncio.timeout(_ATTEMPT_SECONDS):
-                    return await dial(settings.join, "agent", settings.name, settings.secret)
+                    return await dial(where, "agent", settings.name, settings.secret)
             except ProtocolError as error:
                 if not insist:
                     raise
-                self._log.info("%s refused: %s", settings.join, error)
+                self._log.info("%s refused: %s", where, error)
             except (MidflightError, TimeoutError) as error:
                 self._log.info("no coordinator yet: %s", str(error) or "no answer")
             left = deadline - time.monotonic()
             if left <= 0:
-                raise Unreachable(f"no coordinator at {settings.join} within {patience:g} s")
+                raise Unreachable(f"no coordinator at {where} within {patience:g} s")
             await asyncio.sleep(min(pause, left))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from midflight.agent.finding import await_run
 from midflight.agent.loop import Agent
 from midflight.agent.settings import Settings
 from midflight.errors import MidflightError, ProtocolError, UsageError
@@ -48,8 +49,9 @@ def _options() -> argparse.ArgumentParser:
         "them down when it ends.",
     )
     add = parser.add_argument
-    add("--join", metavar="HOST:PORT", required=True, help="where the coordinator listens")
-    add("--token-file", metavar="FILE", required=True, help="holds the secret of the run")
+    add("--join", metavar="HOST:PORT", help="where the coordinator listens")
+    add("--token-file", metavar="FILE", help="holds the secret of the run")
+    add("--run-dir", metavar="DIR", help="the run's folder, which has both; it is waited for")
     add("--name", required=True, help="of this host, unique in the run")
     add("--slots", type=_at_least(1), default=1, help="how many members fit here (default 1)")
     add("--address", help="what the members of other hosts reach this one at (default: found out)")
@@ -81,16 +83,13 @@ def _seconds(text: str) -> float:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    try:
-        split_address(options.join)
-    except ProtocolError as error:
-        raise UsageError(f"argument --join: {error}") from None
     if not options.name or any(sign.isspace() for sign in options.name):
         raise UsageError(f"argument --name: wanted a name without blanks, got {options.name!r}")
+    join, token_file = _where(options)
     return Settings(
-        join=options.join,
-        token_file=str(Path(options.token_file).absolute()),
-        secret=_secret(options.token_file),
+        join=join,
+        token_file=str(Path(token_file).absolute()),
+        secret=_secret(token_file),
         name=options.name,
         slots=options.slots,
         address=options.address,
@@ -100,7 +99,25 @@ def _settings(options: argparse.Namespace) -> Settings:
         reconnect_timeout=options.reconnect_timeout,
         verbose=options.verbose,
         environ=dict(os.environ),
+        run_dir=options.run_dir,
     )
+
+
+def _where(options: argparse.Namespace) -> tuple[str, str]:
+    """The coordinator's address and the token file, however they were given."""
+    if options.run_dir is not None:
+        if options.join or options.token_file:
+            raise UsageError("wanted --run-dir, or --join and --token-file, got both")
+        address, token_file = await_run(Path(options.run_dir))
+        return address, str(token_file)
+    if missing := [f"--{name}" for name in ("join", "token_file") if not getattr(options, name)]:
+        names = " and ".join(missing).replace("_", "-")
+        raise UsageError(f"the following arguments are required: {names}, or --run-dir")
+    try:
+        split_address(options.join)
+    except ProtocolError as error:
+        raise UsageError(f"argument --join: {error}") from None
+    return options.join, options.token_file
 
 
 def _secret(path: str) -> bytes:

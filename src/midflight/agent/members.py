@@ -112,10 +112,12 @@ class Members:
         for name in tuple(self._table):
             self.stop(name, grace)
 
-    def probe(self, name: str) -> MemberProbed:
+    def probe(self, name: str) -> MemberProbed | MemberExited:
+        """How it ended says more than that it is gone, so unseen deaths are looked for first."""
+        self._processes.reap()
         member = self._table.get(name)
         if member is None:
-            return MemberProbed(name, "gone")
+            return self._ended.get(name) or MemberProbed(name, "gone")
         return MemberProbed(name, processes.probe(member.pid) if member.pid else "running")
 
     async def last_output(self) -> None:

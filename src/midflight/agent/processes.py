@@ -52,7 +52,7 @@ class Processes:
 
     def open(self) -> None:
         self.can_adopt = prctl.adopt_orphans()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
         self._start_guard()
 
     def spawn(
@@ -103,7 +103,8 @@ class Processes:
         self._children[pid] = child
         self._tell_guard(f"+{pid}\n")
 
-    def _reap(self) -> None:
+    def reap(self) -> None:
+        """Bury whoever has died; done by itself, and earlier if somebody cannot wait."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

@@ -8,6 +8,7 @@ the agent's mark, by which the guard finds those that have left their process gr
 import secrets
 from dataclasses import dataclass, field
 
+from midflight.agent.finding import address_now
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import StartMember
 
@@ -29,6 +30,12 @@ class Settings:
     verbose: bool
     environ: dict[str, str] = field(repr=False)
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
+    run_dir: str | None = None  # None: the coordinator stays where it is
+
+    @property
+    def coordinator(self) -> str:
+        """HOST:PORT to dial now."""
+        return self.join if self.run_dir is None else address_now(self.run_dir, self.join)
 
     def base_environment(self) -> dict[str, str]:
         """What every process below this agent gets."""
@@ -44,7 +51,7 @@ class Settings:
             host=self.name,
             slot=order.slot,
             address=address,
-            coordinator=self.join,
+            coordinator=self.coordinator,
             token_file=self.token_file,
             elastic_timeout=order.elastic_timeout,
             grace=order.grace,

@@ -23,6 +23,7 @@ class JobSpec:
     lease: float = 5.0  # seconds without a word before a whole host is given up
     timestamps: bool = False  # before each line of output
     output_dir: str | None = None  # where each member's output is kept as well
+    eager: bool = False  # min_np members are enough to start once every listed host is there
     ledger: str = ""  # the folder of the members' ledgers; "" for none
 
     def __post_init__(self) -> None:

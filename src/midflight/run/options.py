@@ -9,13 +9,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.errors import UsageError
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.arguments import Parser, count_from, seconds
+from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.store.rundir import RunDir
 
@@ -28,6 +29,7 @@ class Options:
     folder: RunDir
     hosts: Hosts  # empty when there is a discovery script
     discovery: str | None
+    hosted: Hosted | None  # None: nobody's job, started by hand
     slots_per_host: int
     store: str | None  # None: the run folder's own
     listen: str | None  # None: on loopback, unless a host is elsewhere
@@ -40,12 +42,18 @@ class Options:
 def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     """Read the command line, or raise a UsageError that says what is wrong with it."""
     given = _parser().parse_args(argv)
-    name = given.name or f"run-{secrets.token_hex(3)}"
-    folder = RunDir.of(name, environ)
+    job = hosted(environ)
+    if job is not None:
+        job = _in_job(job, given)
+    name = given.name or (job.job if job else f"run-{secrets.token_hex(3)}")
+    folder = RunDir(job.run_folder) if job else RunDir.of(name, environ)
     hosts = _hosts(given)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
     spec = _spec(given, name, command, str(folder.ledgers.absolute()), hosts)
-    hosts = hosts or _default_hosts(given, spec)
+    if job is not None:
+        spec = replace(spec, eager=True)
+    elif not hosts:
+        hosts = _default_hosts(given, spec)
     _check_room(spec, hosts)
     if not hosts or any(is_local(host) for host in hosts):
         _check_command(command[0], environ)
@@ -54,14 +62,27 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
         folder=folder,
         hosts=hosts,
         discovery=given.host_discovery_script,
+        hosted=job,
         slots_per_host=given.slots_per_host or 1,
         store=given.store,
         listen=check_listen(given.listen) if given.listen else None,
         warm=given.warm,
         verbose=given.verbose,
-        name_was_given=given.name is not None,
+        name_was_given=given.name is not None or job is not None,
         environ=environ,
     )
+
+
+def _in_job(job: Hosted, given: argparse.Namespace) -> Hosted | None:
+    """Inside a job its workers are the hosts, unless others are named."""
+    if given.hosts is not None or given.hostfile is not None:
+        return None
+    if given.host_discovery_script is not None:
+        if not job.means_own_script(given.host_discovery_script):
+            return None
+        given.host_discovery_script = None
+    given.min_np = given.min_np or given.np or 1
+    return job
 
 
 def _spec(

@@ -21,6 +21,7 @@ from midflight.run.calling import ask_status_async, call_async
 from midflight.run.claim import Claim
 from midflight.run.coordinator import CoordinatorKeeper
 from midflight.run.discovery import Discovery
+from midflight.run.hosted import HostfileDiscovery
 from midflight.run.hosts import Hosts
 from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
@@ -60,7 +61,8 @@ class Supervisor:
 
     async def _work(self) -> int:
         hosts = await self._first_hosts()
-        elsewhere = next((host for host in hosts if not is_local(host)), None)
+        hosted = self._options.hosted is not None  # whose nodes are wherever the launcher is
+        elsewhere = next((host for host in hosts if not hosted and not is_local(host)), None)
         listen = self._options.listen or f"{LOOPBACK if elsewhere is None else '0.0.0.0'}:0"
         self._coordinator = CoordinatorKeeper(
             self._folder,
@@ -96,9 +98,16 @@ class Supervisor:
         )
         self._agents = Agents(plan, self._note_agents, self._job_is_over)
         self._agents.adopt(self._claim.agents)
-        self._agents.want(hosts)
-        if self._options.discovery is not None:
-            await self._follow(self._discovery(), self._agents)
+        self._agents.want(self._served_here(hosts))
+        if (discovery := self._discovery()) is not None:
+            await self._follow(discovery, self._agents)
+
+    def _served_here(self, hosts: Hosts) -> Hosts:
+        """The hosts whose agents are this launcher's to start."""
+        hosted = self._options.hosted
+        if hosted is None:
+            return hosts
+        return {host: slots for host, slots in hosts.items() if host == hosted.own_host}
 
     def _introduce(self) -> None:
         name, former = self._options.spec.name, self._claim.former
@@ -113,16 +122,21 @@ class Supervisor:
     # --- discovery --------------------------------------------------------------------------
 
     async def _first_hosts(self) -> Hosts:
-        if self._options.discovery is None:
-            return self._options.hosts
-        return await self._discovery().look()
+        discovery = self._discovery()
+        return self._options.hosts if discovery is None else await discovery.look()
 
-    def _discovery(self) -> Discovery:
-        assert self._options.discovery is not None
-        return Discovery(self._options.discovery, self._options.slots_per_host)
+    def _discovery(self) -> Discovery | HostfileDiscovery | None:
+        slots = self._options.slots_per_host
+        if self._options.hosted is not None:
+            return HostfileDiscovery(self._options.hosted.hostfile, slots)
+        if self._options.discovery is not None:
+            return Discovery(self._options.discovery, slots)
+        return None
 
-    async def _follow(self, discovery: Discovery, agents: Agents) -> None:
+    async def _follow(self, discovery: Discovery | HostfileDiscovery, agents: Agents) -> None:
         failing = False
+        if self._options.hosted is not None:
+            await self._tell_hosts(await discovery.look())  # it starts as soon as these are there
         while True:
             await asyncio.sleep(DISCOVERY_SECONDS)
             try:
@@ -134,7 +148,7 @@ class Supervisor:
                 continue
             failing = False
             await self._tell_hosts(hosts)
-            agents.want(hosts)
+            agents.want(self._served_here(hosts))
 
     async def _tell_hosts(self, hosts: Hosts) -> None:
         """Said anew each time: a coordinator or an agent may have come back meanwhile."""

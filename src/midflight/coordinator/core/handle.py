@@ -133,13 +133,15 @@ def _not_started(draft: Draft, event: events.NotStarted) -> None:
 
 def _exited(draft: Draft, event: events.Exited) -> None:
     member = draft.state.members.get(event.member)
-    if member is None:
-        return
-    reason = member.error or describe_exit(event.code)
+    reason = (member and member.error) or describe_exit(event.code)
     last = event.tail.strip().splitlines()
-    if event.code > 0 and not member.error and last:
+    if event.code > 0 and not (member and member.error) and last:
         reason = f"{reason}: {last[-1]}"
-    gone(draft, [event.member], event.code, reason)
+    if event.member in draft.state.vanished:
+        draft.set(vanished=draft.state.vanished - {event.member})
+        draft.say(f"{event.member}: {reason}")
+    if member is not None:
+        gone(draft, [event.member], event.code, reason)
 
 
 def _joined(draft: Draft, event: events.Joined) -> None:

@@ -30,6 +30,14 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     ]
 
 
+def all_listed_are_there(state: State, now: float) -> bool:
+    """Whether no host that discovery names has still to join."""
+    known = state.hosts
+    return state.listed is not None and all(
+        name in known and usable(known[name], state, now) for name in state.listed
+    )
+
+
 def describe_capacity(state: State, now: float) -> str:
     """One line about where members could be, for errors and `status`."""
     if not state.hosts:
@@ -81,6 +89,7 @@ def joined(draft: Draft, name: str, slots: int, address: str) -> None:
 
 def listed(draft: Draft, slots: dict[str, int]) -> None:
     """Discovery says which hosts there are, and how many members each can take."""
+    draft.set(listed=frozenset(slots))
     until = draft.now + draft.state.spec.grace
     for name, host in tuple(draft.state.hosts.items()):
         if name not in slots:

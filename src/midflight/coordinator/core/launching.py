@@ -1,7 +1,8 @@
 """Starting: the first members of a job.
 
 The job starts when there are slots for the wanted number of members, or, once the start timeout
-has passed, for the minimum; the rest joins as slots appear.
+has passed, for the minimum; the rest joins as slots appear. An eager job does not wait for the
+timeout when every host that there is has joined.
 """
 
 from midflight.coordinator.core import forming, hosts
@@ -21,6 +22,7 @@ def begin(draft: Draft) -> None:
         return
     room = len(hosts.free_slots(state, draft.now))
     late = draft.now - state.started_at >= state.spec.start_timeout
+    late = late or (state.spec.eager and hosts.all_listed_are_there(state, draft.now))
     if room >= state.wanted or (late and room >= state.spec.min_np):
         count = min(room, state.wanted)
         draft.set(launched_at=draft.now)

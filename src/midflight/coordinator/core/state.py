@@ -151,6 +151,7 @@ class State:
     world: World | None = None
     generation: int = 0  # the highest number ever given out
     hosts: dict[str, HostState] = field(default_factory=dict)
+    listed: frozenset[str] | None = None  # the hosts that discovery names; None: it never spoke
     members: dict[str, MemberState] = field(default_factory=dict)
     change: Change | None = None
     forming: Forming | None = None
@@ -165,6 +166,7 @@ class State:
     waiting_since: float | None = None  # since when too few are there to form a world
     retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
     ticked_at: float = 0.0
+    vanished: frozenset[str] = frozenset()  # lost members of whose end nobody has told yet
     first_error: str = ""
     exit_code: int | None = None
 

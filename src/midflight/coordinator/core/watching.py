@@ -152,6 +152,8 @@ def probed(draft: Draft, name: str, state: str) -> None:
         gone(draft, [name], KILLED, "its process is stopped; it is ended")
     else:
         let_go = member.finished or member.stage is Stage.LEAVING
+        if not let_go:  # its agent will say how it ended, once all its threads have
+            draft.set(vanished=draft.state.vanished | {name})
         gone(draft, [name], 0 if let_go else KILLED, "its process is gone")
 
 

@@ -1,0 +1,25 @@
+"""Which coordinator an agent dials: the one it was told, or whichever serves a run's folder now.
+
+An agent that is started with `--run-dir` may be there before the run is: it waits for the token
+and the address to be written, for as long as whoever started it lets it.
+"""
+
+import time
+from pathlib import Path
+
+from midflight.store.rundir import RunDir
+
+_LOOK_SECONDS = 0.05  # a file gives no event
+
+
+def await_run(folder: Path) -> tuple[str, Path]:
+    """The coordinator's address, and the file with the token, as soon as both are there."""
+    run = RunDir(folder)
+    while (address := run.read_address()) is None or not run.token_file.exists():
+        time.sleep(_LOOK_SECONDS)
+    return address, run.token_file
+
+
+def address_now(folder: str, last: str) -> str:
+    """A run that was begun anew may listen elsewhere."""
+    return RunDir(Path(folder)).read_address() or last

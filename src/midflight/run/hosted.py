@@ -1,0 +1,68 @@
+"""A launcher inside an instance of a job: the job's folder says where everything is.
+
+Then the run lives in the job's folder, its hosts are the job's workers, as the job's hostfile says,
+and their agents come by themselves: whoever runs the job has started them. An instance that is a
+worker as well (`MIDFLIGHT_HOST`) has its agent from the launcher.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from midflight.errors import JobFailed, UsageError
+from midflight.run.hosts import Hosts, parse_listing
+
+JOB_DIR, JOB, HOST, MEMBER = (
+    "MIDFLIGHT_JOB_DIR",
+    "MIDFLIGHT_JOB",
+    "MIDFLIGHT_HOST",
+    "MIDFLIGHT_MEMBER",
+)
+OWN_SCRIPT = "discover_hosts.sh"  # wherever a guide says that it lies
+
+
+@dataclass(frozen=True)
+class Hosted:
+    folder: Path
+    job: str
+    own_host: str | None  # None: this instance is no worker
+
+    @property
+    def run_folder(self) -> Path:
+        return self.folder / "run"
+
+    @property
+    def hostfile(self) -> Path:
+        return self.folder / "edl" / "hostfile"
+
+    def means_own_script(self, script: str) -> bool:
+        """Whether a discovery script is the job's own, under one of the names it goes by."""
+        program = script.split()[0] if script.split() else ""
+        if Path(program).name != OWN_SCRIPT:
+            return False
+        found = Path(program)
+        return not found.exists() or found.resolve().is_relative_to(self.folder.resolve())
+
+
+def hosted(environ: Mapping[str, str]) -> Hosted | None:
+    """None for a launcher that somebody started by hand, or inside a training process."""
+    if not environ.get(JOB_DIR) or environ.get(MEMBER):
+        return None
+    folder = Path(environ[JOB_DIR])
+    return Hosted(folder, environ.get(JOB) or folder.name, environ.get(HOST) or None)
+
+
+class HostfileDiscovery:
+    """Reads the job's hostfile; before it is written there are no hosts."""
+
+    def __init__(self, path: Path, default_slots: int) -> None:
+        self._path = path
+        self._default_slots = default_slots
+
+    async def look(self) -> Hosts:
+        try:
+            return parse_listing(self._path.read_text(encoding="utf-8"), self._default_slots)
+        except FileNotFoundError:
+            return {}
+        except (OSError, UsageError) as error:
+            raise JobFailed(f"the hostfile {self._path} cannot be used: {error}") from None
