@@ -45,6 +45,7 @@ class Run:
             "MIDFLIGHT_HOME": str(home),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
+        self.folder = RunDir.of("job", self.env)
         self.lines: list[str] = []
         self._heard = threading.Condition()
 
@@ -111,7 +112,7 @@ class Run:
 
     def status(self) -> dict[str, Any]:
         """What `midflight status -o json` shows, asked for without starting a process."""
-        folder = RunDir.of("job", self.env)
+        folder = self.folder
         wire = dial_blocking(folder.read_address() or "", "client", "test", folder.read_token())
         try:
             wire.send(StatusRequested())
