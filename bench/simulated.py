@@ -19,7 +19,7 @@ _TYPE = re.compile(rb'{"type":"(\w+)"')
 _GENERATION = re.compile(rb'"generation":(\d+)')
 _STEP = re.compile(rb'"step":(\d+)}}$')
 REDIAL_SECONDS = 0.5
-BEAT_SECONDS = 1.0  # slower than real members: the simulation shares two cores with its subject
+BEAT_SECONDS = 0.5  # slower than real members: the simulation shares the cores with its subject
 
 
 class SimulatedMember:

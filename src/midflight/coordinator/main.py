@@ -31,6 +31,7 @@ from midflight.store.rundir import RunDir
 # A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
 # listens can even be connected to itself.
 REBIND_SECONDS = 15.0
+BACKLOG = 2048  # a thousand members may dial at once; one that does not fit waits for seconds
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -60,7 +61,7 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     listener = await _listen(*_where(options.listen, folder), patience)
     shell = Shell(state, Peers(), saving, printer)
     door = Door(shell, folder.read_token(), printer)
-    server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17)
+    server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17, backlog=BACKLOG)
     folder.write_address(_address(listener))
     loop = asyncio.get_running_loop()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
@@ -110,7 +111,7 @@ async def _listen(host: str, port: int, patience: float) -> socket.socket:
     while True:
         try:
             listener.bind((host, port))
-            listener.listen(2048)
+            listener.listen(BACKLOG)
             return listener
         except OSError as error:
             if error.errno != errno.EADDRINUSE or now() >= deadline:

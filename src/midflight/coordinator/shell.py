@@ -202,15 +202,14 @@ class Shell:
 
 def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
     world = command.world or World(0, (state.members[name].member,))
-    hosts = dict.fromkeys(member.host for member in world.members)
-    joins = state.world is not None and not set(state.world.names) <= set(command.members)
+    joins = state.world is not None and any(n not in command.members for n in state.world.names)
     torchrun = TorchrunEnv(
         rank=world.rank(name),
         world_size=world.size,
         local_rank=world.local_rank(name),
         local_world_size=world.local_size(name),
         group_rank=world.host_rank(name),
-        group_world_size=len(hosts),
+        group_world_size=world.host_count,
         master_addr=world.members[0].address,
         master_port=port,
         restart_count=command.restarts,

@@ -58,6 +58,10 @@ class World:
     def local_size(self, name: str) -> int:
         return len(self._hosts[self._host(name)])
 
+    @property
+    def host_count(self) -> int:
+        return len(self._hosts)
+
     def host_rank(self, name: str) -> int:
         """The place of the member's host among the hosts, in order of first appearance."""
         return list(self._hosts).index(self._host(name))

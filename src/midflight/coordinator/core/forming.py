@@ -213,7 +213,7 @@ def settled(draft: Draft, name: str, step: int) -> None:
     draft.set_member(name, outdated=False)
     forming = replace(forming, settled=forming.settled | {name})
     draft.set(forming=forming)
-    if not forming.settled >= set(forming.world.names):
+    if len(forming.settled) < forming.world.size:
         return
     first = draft.state.world is None
     draft.set(forming=None, world=forming.world, waiting_since=None)

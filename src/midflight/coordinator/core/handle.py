@@ -213,10 +213,12 @@ def _finished(draft: Draft, event: events.Finished) -> None:
 
 def _all_finished(draft: Draft) -> None:
     state = draft.state
-    members = state.named(state.world)
-    if state.phase in OVER or state.forming is not None or not members:
+    if state.phase in OVER or state.forming is not None or state.world is None:
         return
-    if all(member.finished for member in members):
+    known = state.members
+    if any(not known[name].finished for name in state.world.names if name in known):
+        return  # found at once as long as they train
+    if state.named(state.world):
         ending.dismiss_finished(draft)
 
 

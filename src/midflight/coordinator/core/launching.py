@@ -9,7 +9,7 @@ from midflight.coordinator.core import forming, hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.ending import fail
 from midflight.coordinator.core.placing import launch
-from midflight.coordinator.core.state import Mode, Phase, Stage
+from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
 
@@ -40,10 +40,13 @@ def _first_world(draft: Draft) -> None:
     """Form the first world when all launched members have joined, or enough of them in time."""
     state = draft.state
     spec = state.spec
-    present = [m for m in state.members.values() if m.connected and m.stage is Stage.JOINED]
-    pending = len(state.members) - len(present)  # still starting, or on their way back
     assert state.launched_at is not None
     waited = draft.now - max(state.launched_at, state.started_at)
+    # still starting, or on their way back
+    pending = any(not _is_present(member) for member in state.members.values())
+    if pending and waited < spec.start_timeout:
+        return
+    present = [member for member in state.members.values() if _is_present(member)]
     if len(present) >= spec.min_np and (waited >= spec.start_timeout or not pending):
         forming.form(draft, present)
     elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
@@ -56,6 +59,10 @@ def _first_world(draft: Draft) -> None:
         )
     elif not pending:  # too many died: start others where that is possible
         launch(draft, state.wanted - len(present))
+
+
+def _is_present(member: MemberState) -> bool:
+    return member.connected and member.stage is Stage.JOINED
 
 
 def _patience(spec: JobSpec) -> float:

@@ -132,7 +132,7 @@ def ready(draft: Draft, name: str, generation: int) -> None:
     change = replace(change, ready=change.ready | {name})
     draft.set(change=change)
     assert change.world is not None
-    if change.ready >= set(change.world.names):
+    if len(change.ready) >= change.world.size and change.ready >= set(change.world.names):
         _switch(draft, change)
 
 
@@ -160,8 +160,9 @@ def settled(draft: Draft, name: str, generation: int) -> None:
     change = replace(change, settled=change.settled | {name})
     draft.set(change=change)
     assert change.world is not None
-    everyone = {n for n in (*change.world.names, *change.leavers) if n in draft.state.members}
-    if change.settled >= everyone:
+    known, settled = draft.state.members, change.settled
+    everyone = (n for n in (*change.world.names, *change.leavers) if n in known)
+    if all(n in settled for n in everyone):  # ends at the first who has not
         _complete(draft, change)
 
 
