@@ -10,7 +10,7 @@ shows as the RuntimeError of the group.
 
 import ctypes
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
@@ -181,12 +181,12 @@ def leave_stages(carried: frozenset[str], stages: list[Tensor]) -> None:
     _idle_stages.setdefault(carried, []).append(stages)
 
 
-def warm(group: Group) -> None:
-    """Have stages ready and touched, so that the first transfer need not make them."""
+def warm(group: Group, sizes: Sequence[int]) -> None:
+    """Have stages ready, and touched as far as messages of these sizes reach into them."""
     kinds = carried(group)
     stages = take_stages(kinds)
-    for stage in stages:
-        stage.zero_()
+    for number, stage in enumerate(stages):
+        stage[: max(sizes[number::STAGES], default=0)].zero_()
     leave_stages(kinds, stages)
 
 

@@ -16,9 +16,11 @@ from torch import Tensor
 
 from midflight.errors import StateError
 from midflight.runtime.channel import (
+    MESSAGE,
     Channel,
     Group,
     bytes_to_tensor,
+    carried,
     tensor_to_bytes,
     warm,
 )
@@ -93,7 +95,7 @@ def send_layout(group: Group, target: int, layout: Layout) -> None:
         channel.add(bytes_to_tensor(part))
         channel.finish()
         _check_size(0, len(content))
-    warm(group)
+    warm(group, staged_sizes(group, layout))
 
 
 def receive_layout(group: Group, source: int) -> Layout:
@@ -103,8 +105,21 @@ def receive_layout(group: Group, source: int) -> Layout:
     _check_version(magic, source)
     _check_size(0, size)
     layout = Layout.from_json(channel.take(size))
-    warm(group)
+    warm(group, staged_sizes(group, layout))
     return layout
+
+
+def staged_sizes(group: Group, layout: Layout) -> list[int]:
+    """The sizes of the messages that pass through stages when a state of that layout is moved."""
+    kinds = carried(group)
+    large, bundles = _sorted(layout)
+    slots = layout.slots
+    sizes = [
+        min(size, MESSAGE)
+        for size in (slots[number].nbytes for number in large if slots[number].device not in kinds)
+        for _ in range(-(-size // MESSAGE))
+    ]
+    return sizes + [sum(slots[number].nbytes for number in bundle) for bundle in bundles]
 
 
 def _add_tensors(channel: Channel, tensors: list[Tensor], layout: Layout) -> None:
