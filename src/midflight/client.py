@@ -131,8 +131,8 @@ class Client:
         connection = _UnixConnection(self.path, SECONDS)
         try:
             answer = self._send(connection, "GET", f"{_job(namespace, name)}/logs", query, None)
-            assert connection.sock is not None
-            connection.sock.settimeout(None)  # a log may say nothing for hours
+            if connection.sock is not None:  # None: the answer has taken it over, and ends with it
+                connection.sock.settimeout(None)  # a log may say nothing for hours
             while piece := answer.read1(1 << 16):
                 yield piece
         finally:
@@ -151,6 +151,8 @@ class Client:
         connection = _UnixConnection(self.path, timeout)
         try:
             return json.loads(self._send(connection, method, path, query, body).read() or b"null")
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise Unreachable(f"the server on {self.path} went away: {error}") from None
         except TimeoutError:
             raise Unreachable(
                 f"the server does not answer on {self.path}; "

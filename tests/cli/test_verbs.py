@@ -41,10 +41,9 @@ def test_the_version_is_the_package_s(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "wanted a verb (run, resize, status"),
+        ([], "wanted a verb (submit, list, get"),
         (["dance"], "invalid choice: 'dance'"),
         (["--loud"], "unrecognized arguments: --loud"),
-        (["status"], "required: RUN"),
         (["status", "demo", "-o", "yaml"], "invalid choice: 'yaml'"),
         (["status", "Not A Name"], "a run's name has"),
         (["resize", "demo"], "wanted either --to N"),

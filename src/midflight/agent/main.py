@@ -29,7 +29,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = _options()
+    parser = options()
     try:
         settings = _settings(parser.parse_args(argv))
     except UsageError as error:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, UsageError) else 1
 
 
-def _options() -> argparse.ArgumentParser:
+def options() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="midflight agent",
         description="Runs on each host of a run: starts its members, watches over them, and takes "

@@ -1,22 +1,27 @@
 """`midflight resize RUN`: asks for another number of members, and tells what came of it.
 
-Progress goes to stderr, the outcome to stdout; the exit code is 0 only if it was done.
+A name that is a job of the server's means that job, and its workers. Progress goes to stderr, the
+outcome to stdout; the exit code is 0 only if it was done.
 """
 
 import argparse
 from collections.abc import Sequence
 
-from midflight.cli.runs import call_run, find_run
+from midflight.cli import resize_job
+from midflight.cli.runs import call_run, find_run, job_folders
 from midflight.errors import ConnectionLost, JobFailed, ProtocolError, UsageError
 from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested, Status
 from midflight.protocol.wire import SyncWire
 from midflight.run.arguments import Parser, count_from, say, seconds
+from midflight.store.rundir import RUN_NAME
 
 _LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
 
 
 def main(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    if any(job_folders(word) for word in argv if RUN_NAME.fullmatch(word)):
+        return resize_job.main(argv)
+    options = parser().parse_args(argv)
     request = _request(options)
     wire = call_run(find_run(options.run))
     if isinstance(wire, Status):
@@ -64,7 +69,7 @@ def _await_end(wire: SyncWire, run: str) -> RequestEnded:
                 raise ProtocolError(f"a {type(message).__name__} is no answer to a resize")
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="midflight resize", description="Changes the number of members while they train."
     )

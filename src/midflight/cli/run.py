@@ -1,5 +1,6 @@
 """`midflight run`: the launcher."""
 
 from midflight.run.main import main
+from midflight.run.options import parser
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]

@@ -1,6 +1,7 @@
 """Finding a run by its name, and its coordinator, for the verbs that speak of one."""
 
 import os
+from pathlib import Path
 
 from midflight.errors import Unreachable
 from midflight.protocol.messages import Status
@@ -8,18 +9,25 @@ from midflight.protocol.wire import SyncWire
 from midflight.run.calling import call
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
-from midflight.store.rundir import RunDir, home
+from midflight.store.rundir import RunDir, check_name, home
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 _OVER = {phase.value for phase in ENDED}
 
 
 def find_run(name: str) -> RunDir:
+    """A run that was started by itself, or else the run inside a job of that name."""
     folder = RunDir.of(name, os.environ)
-    if not (folder.path / "spec.json").exists():
-        known = ", ".join(known_runs()) or "none yet"
-        raise Unreachable(f"no run is named {name!r}; known runs: {known}")
-    return folder
+    for found in (folder, *(RunDir(job / "run") for job in job_folders(name))):
+        if (found.path / "spec.json").exists():
+            return found
+    known = ", ".join(known_runs()) or "none yet"
+    raise Unreachable(f"no run is named {name!r}; known runs: {known}")
+
+
+def job_folders(name: str) -> list[Path]:
+    """Where the server keeps jobs of that name: one at most in each namespace."""
+    return sorted((home(os.environ) / "jobs").glob(f"*/{check_name(name)}"))
 
 
 def known_runs() -> list[str]:
@@ -39,4 +47,5 @@ def call_run(folder: RunDir) -> SyncWire | Status:
 
 def last_status(folder: RunDir) -> Status | None:
     """From the store; None if nothing was ever saved."""
-    return saved_status(read_record(folder).store, folder.path.name)
+    record = read_record(folder)
+    return saved_status(record.store, folder.read_spec().name)

@@ -1,4 +1,7 @@
-"""`midflight status RUN`: asks the coordinator, or, when it does not answer, the store."""
+"""`midflight status RUN`: asks the coordinator, or, when it does not answer, the store.
+
+Without a name it is the server that is asked.
+"""
 
 import argparse
 import json
@@ -15,9 +18,35 @@ from midflight.store.rundir import RunDir
 
 
 def main(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
+    if options.run is None:
+        return server_status(options.output)
     status = current_status(find_run(options.run))
     print(as_json(status) if options.output == "json" else as_text(status))
+    return 0
+
+
+def server_status(form: str) -> int:
+    from midflight.cli.cluster import connect_if_running
+
+    client = connect_if_running()
+    if client is None:
+        print(
+            "null" if form == "json" else "no server is running; any verb that needs one starts it"
+        )
+        return 0
+    server = client.status()
+    if form == "json":
+        print(json.dumps(server, indent=2))
+        return 0
+    jobs = ", ".join(f"{count} {phase}" for phase, count in server["jobs"].items()) or "none"
+    lines = {
+        "server": f"{server['version']}, process {server['pid']}, since {server['startedAt']}",
+        "home": server["home"],
+        "nodes": server["nodes"],
+        "jobs": jobs,
+    }
+    print("\n".join(f"{key + ':':<12}{value}" for key, value in lines.items()))
     return 0
 
 
@@ -64,10 +93,12 @@ def as_text(status: Status) -> str:
     return "\n\n".join(blocks)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="midflight status", description="Shows how a run is doing.")
-    parser.add_argument("run", metavar="RUN", help="the name of the run")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(prog="midflight status", description="Shows how the server or a run is doing.")
+    made.add_argument(
+        "run", metavar="RUN", nargs="?", help="a run, or a job that trains (default: the server)"
+    )
+    made.add_argument(
         "-o", "--output", choices=("wide", "json"), default="wide", help="(default wide)"
     )
-    return parser
+    return made

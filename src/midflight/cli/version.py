@@ -1,12 +1,23 @@
 """`midflight version`."""
 
+import platform
 from collections.abc import Sequence
 
 import midflight
-from midflight.run.arguments import Parser
+from midflight.cli import flags
 
 
 def main(argv: Sequence[str]) -> int:
-    Parser(prog="midflight version", description="Prints the version.").parse_args(argv)
-    print(f"midflight {midflight.__version__}")
+    options = parser().read(argv)
+    print(midflight.__version__ if options.short else f"midflight {midflight.__version__}")
+    if options.verbose:
+        print(f"python {platform.python_version()}")
+        print(f"platform {platform.system().lower()}/{platform.machine()}")
     return 0
+
+
+def parser() -> flags.VerbParser:
+    made = flags.VerbParser("version", "Prints the version.")
+    flags.switch(made, "--short", help="the number alone")
+    flags.switch(made, "-v", "--verbose", help="also of what it runs on")
+    return made

@@ -6,6 +6,7 @@ Exit codes: 2 when the command line is wrong, 1 when something else is, 130 afte
 
 import argparse
 import math
+import os
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -50,9 +51,14 @@ def say(line: str) -> None:
 def exit_code_of(work: Callable[[], int]) -> int:
     """Do the work; errors that are Midflight's own become one line and an exit code."""
     try:
-        return work()
+        code = work()
+        sys.stdout.flush()
+        return code
     except MidflightError as error:
         say(f"error: {error}")
         return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read this has seen enough, as in `midflight list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

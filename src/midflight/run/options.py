@@ -41,7 +41,7 @@ class Options:
 
 def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     """Read the command line, or raise a UsageError that says what is wrong with it."""
-    given = _parser().parse_args(argv)
+    given = parser().parse_args(argv)
     job = hosted(environ)
     if job is not None:
         job = _in_job(job, given)
@@ -152,15 +152,15 @@ def _output_dir(text: str | None) -> str | None:
     return str(path)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
         prog="midflight run",
         usage="midflight run [options] [--] COMMAND ...",
         description="Runs a training script as an elastic job: its members may come and go.",
         allow_abbrev=False,
     )
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
-    add = parser.add_argument
+    made.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
+    add = made.add_argument
     add("--name", help="of the run, for `midflight resize` and `status` (default: made up)")
     add(
         "--store",
@@ -175,11 +175,11 @@ def _parser() -> argparse.ArgumentParser:
         "or 0.0.0.0 when a host is not this machine; any port)",
     )
     add("--verbose", action="store_true", help="tell what is being done")
-    _add_sizes(parser)
-    _add_hosts(parser)
-    _add_times(parser)
-    _add_output(parser)
-    return parser
+    _add_sizes(made)
+    _add_hosts(made)
+    _add_times(made)
+    _add_output(made)
+    return made
 
 
 def _add_sizes(parser: argparse.ArgumentParser) -> None:

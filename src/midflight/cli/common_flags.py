@@ -1,0 +1,106 @@
+"""The flags that every verb takes, before the verb or after it: namespace and level of messages.
+
+`take` reads those in front of the verb and `use` makes them the defaults; a verb's own parser has
+them too (`add`), and `note` is called with what it read. Flags that only a cluster has a use for
+are taken and said to be ignored, at level debug.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from midflight.cli import messages
+from midflight.controller.spec import DEFAULT_NAMESPACE
+from midflight.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Common:
+    namespace: str = ""  # nothing was said
+    loglevel: str = "info"
+    arena_namespace: str = ""
+    config: str = ""
+
+
+_FLAGS = {
+    "-n": "namespace",
+    "--namespace": "namespace",
+    "--loglevel": "loglevel",
+    "--arena-namespace": "arena_namespace",
+    "--config": "config",
+}
+_IGNORED = {"arena_namespace": "--arena-namespace", "config": "--config"}
+_used = Common()
+
+
+def take(argv: Sequence[str]) -> tuple[Common, list[str]]:
+    """The common flags that stand in front, and the rest: from the verb on, nothing is touched."""
+    found: dict[str, str] = {}
+    rest = list(argv)
+    while rest:
+        flag, equals, value = rest[0].partition("=")
+        if flag not in _FLAGS:
+            break
+        del rest[0]
+        if not equals:
+            if not rest:
+                raise UsageError(f"flag needs an argument: {flag}")
+            value = rest.pop(0)
+        found[_FLAGS[flag]] = value
+    return Common(**found), rest
+
+
+def use(common: Common) -> None:
+    """Make these the defaults of the verb that follows."""
+    global _used
+    _used = common
+    messages.set_level(common.loglevel)
+
+
+def namespace() -> str:
+    """What was said in front of the verb, or the default."""
+    return _used.namespace or DEFAULT_NAMESPACE
+
+
+def take_more(argv: Sequence[str]) -> list[str]:
+    """For verbs with a word of their own first: what stands before it counts as well."""
+    more, rest = take(argv)
+    usual = Common()
+    use(
+        Common(
+            more.namespace or _used.namespace,
+            more.loglevel if more.loglevel != usual.loglevel else _used.loglevel,
+            more.arena_namespace or _used.arena_namespace,
+            more.config or _used.config,
+        )
+    )
+    return rest
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("common flags").add_argument
+    add(
+        "-n",
+        "--namespace",
+        default=_used.namespace,
+        metavar="NAME",
+        help=f"of the job (default {DEFAULT_NAMESPACE})",
+    )
+    add(
+        "--loglevel",
+        default=_used.loglevel,
+        metavar="LEVEL",
+        help="debug, info, warn or error (default %(default)s)",
+    )
+    add("--arena-namespace", default=_used.arena_namespace, help=argparse.SUPPRESS)
+    add("--config", default=_used.config, help=argparse.SUPPRESS)
+
+
+def note(options: argparse.Namespace) -> None:
+    """What was read after the verb counts; `said_namespace` is "" where nothing was said."""
+    options.said_namespace = options.namespace
+    options.namespace = options.namespace or DEFAULT_NAMESPACE
+    messages.set_level(options.loglevel)
+    for name, flag in _IGNORED.items():
+        if getattr(options, name):
+            messages.debug(f"{flag} is for clusters and is ignored on this machine")

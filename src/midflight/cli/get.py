@@ -1,0 +1,136 @@
+"""`midflight get JOB`: one job, its instances and what was done to its size."""
+
+from collections.abc import Sequence
+
+from midflight.cli import durations, flags, jobs, moments, output
+from midflight.cli.tables import fields, section
+from midflight.errors import UsageError
+from midflight.protocol.views import EventView, InstanceView, JobView, OperationView
+
+_INSTANCES = ("NAME", "STATUS", "AGE", "IS_CHIEF", "GPU(Requested)", "NODE")
+_MORE = ("RESTARTS", "EXIT", "REASON")  # of an instance, with -o wide
+_OPERATIONS = ("NAME", "KIND", "FROM", "TO", "STATUS", "AGE", "MESSAGE")
+_EVENTS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
+_GPUS = (
+    "INSTANCE",
+    "NODE(IP)",
+    "GPU(Requested)",
+    "GPU(IndexId)",
+    "GPU(DutyCycle)",
+    "GPU Memory(Used/Total)",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    from midflight.cli.cluster import connect
+
+    options = parser().read(argv)
+    if not options.job:
+        parser().print_help()
+        raise UsageError("not set job name,please set it")
+    client = connect()
+    job = jobs.find(client, options.namespace, options.job, options.type)
+    if output.data(options.output, job, [job["name"]]):
+        return 0
+    blocks = [head(job), _instances(job["instances"], wide=options.output == "wide")]
+    if job["operations"]:
+        blocks.append(_operations(job["operations"]))
+    if options.events:
+        blocks.append(events(client.events(options.namespace, options.job)))
+    if options.gpus:
+        blocks += [_gpus(job["instances"]), gpu_sum(job)]
+    print("\n\n".join(blocks))
+    return 0
+
+
+def head(job: JobView) -> str:
+    values: dict[str, object] = {
+        "Name": job["name"],
+        "Status": job["status"],
+        "Namespace": job["namespace"],
+        "Priority": job["priority"] or "N/A",
+        "Trainer": job["trainer"],
+        "Duration": durations.shown(job["duration"]),
+        "CreateTime": moments.local(job["createTime"]),
+        "EndTime": moments.local(job["endTime"]),
+        "Workers": _workers(job),
+    }
+    if job["commit"]:
+        values["Commit"] = job["commit"]
+    if job["reason"]:
+        values["Reason"] = job["reason"]
+    return fields(values)
+
+
+def _workers(job: JobView) -> str:
+    if job["minWorkers"] == job["maxWorkers"]:
+        return str(job["workers"])
+    return f"{job['workers']} ({job['minWorkers']} to {job['maxWorkers']})"
+
+
+def _instances(found: Sequence[InstanceView], wide: bool) -> str:
+    header = (*_INSTANCES, *(_MORE if wide else ()))
+    return section("Instances", header, [_instance(each, wide) for each in found])
+
+
+def _instance(each: InstanceView, wide: bool) -> tuple[object, ...]:
+    code = "-" if each["exitCode"] is None else each["exitCode"]
+    more = (each["restarts"], code, each["reason"] or "-") if wide else ()
+    return (
+        each["name"],
+        each["status"],
+        durations.shown(each["age"]),
+        str(each["chief"]).lower(),
+        each["requestGPUs"],
+        each["node"],
+        *more,
+    )
+
+
+def _operations(found: Sequence[OperationView]) -> str:
+    rows = [
+        (
+            each["id"],
+            each["kind"],
+            each["from"],
+            each["to"],
+            each["progress"],
+            moments.age(each["createTime"]),
+            each["message"] or "-",
+        )
+        for each in found
+    ]
+    return section("Scale operations", _OPERATIONS, rows)
+
+
+def events(found: Sequence[EventView]) -> str:
+    return section("Events", _EVENTS, [event_row(each) for each in found])
+
+
+def event_row(each: EventView) -> tuple[object, ...]:
+    message = f"[{each['reason']}] {each['message']}"
+    return each["source"], each["kind"], moments.age(each["time"]), message
+
+
+def _gpus(found: Sequence[InstanceView]) -> str:
+    return section("GPUs", _GPUS, [gpu_row(each) for each in found if each["requestGPUs"]])
+
+
+def gpu_row(each: InstanceView) -> tuple[object, ...]:
+    """How busy they are is not measured here."""
+    devices = ",".join(map(str, each["devices"])) or "N/A"
+    return each["name"], each["nodeIP"], each["requestGPUs"], devices, "N/A", "N/A"
+
+
+def gpu_sum(job: JobView) -> str:
+    return f"Allocated/Requested GPUs of Job: {job['allocatedGPUs']}/{job['requestGPUs']}"
+
+
+def parser() -> flags.VerbParser:
+    made = flags.VerbParser("get", "Shows a job and its instances.")
+    made.add_argument("job", metavar="JOB", nargs="?", help="its name")
+    jobs.add_type(made)
+    flags.switch(made, "-e", "--events", help="also what has happened to it")
+    flags.switch(made, "-g", "--gpus", help="also which GPUs its instances hold")
+    output.add(made)
+    return made

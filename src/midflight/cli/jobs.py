@@ -1,0 +1,51 @@
+"""Finding a job for the verbs that speak of one, and saying so when it is not there."""
+
+import argparse
+
+from midflight.cli import job_types, program
+from midflight.client import Client
+from midflight.errors import NotFound
+from midflight.protocol.views import InstanceView, JobView
+
+
+def add_type(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-T",
+        "--type",
+        type=job_types.canonical,
+        default="",
+        metavar="TYPE",
+        help="only a job of this type: etjob, pytorchjob",
+    )
+
+
+def find(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
+    """NotFound, in the words users know, also if it is of another type."""
+    try:
+        job = client.job(namespace, name)
+    except NotFound:
+        raise NotFound(missing(namespace, name)) from None
+    if kind and job["type"] != kind:
+        raise NotFound(missing(namespace, name))
+    return job
+
+
+def missing(namespace: str, name: str) -> str:
+    return (
+        f"Not found training job {name} in namespace {namespace},"
+        f"please use '{program.name()} submit' to create it."
+    )
+
+
+def instance(job: JobView, name: str) -> InstanceView:
+    for found in job["instances"]:
+        if found["name"] == name:
+            return found
+    raise NotFound(invalid_instance(job["name"], name))
+
+
+def invalid_instance(job: str, name: str) -> str:
+    return (
+        f"invalid instance name {name} in job {job},"
+        f"please use '{program.name()} get {job}' to make sure instance name"
+    )

@@ -1,0 +1,25 @@
+"""`midflight path JOB [INSTANCE]`: the folder that holds all there is of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from midflight.cli import flags, jobs
+
+
+def main(argv: Sequence[str]) -> int:
+    from midflight.cli.cluster import connect
+
+    options = parser().read(argv)
+    job = jobs.find(connect(), options.namespace, options.job)
+    folder = Path(job["folder"])
+    if options.instance:
+        folder = folder / "instances" / jobs.instance(job, options.instance)["name"]
+    print(folder)
+    return 0
+
+
+def parser() -> flags.VerbParser:
+    made = flags.VerbParser("path", "Prints the folder of a job, or of one of its instances.")
+    made.add_argument("job", metavar="JOB", help="its name")
+    made.add_argument("instance", metavar="INSTANCE", nargs="?", default="", help="one of it")
+    return made

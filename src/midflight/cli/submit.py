@@ -1,0 +1,134 @@
+"""`midflight submit KIND`: makes a spec of flags and a file, and gives it to the server."""
+
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from midflight.cli import common_flags, flags, job_types, messages, output, program, submit_flags
+from midflight.cli.submitting import Place, given, spec_of
+from midflight.cli.waiting import until
+from midflight.client import Client
+from midflight.controller.spec import DEFAULT_NAMESPACE, Spec, shown
+from midflight.errors import JobFailed, UsageError
+from midflight.protocol import codec
+from midflight.protocol.views import JobView
+from midflight.run.arguments import Parser
+
+
+def main(argv: Sequence[str]) -> int:
+    options, kind, file = _read(argv)
+    if not (options.command or options.rest or file.get("command")):
+        submit_flags.parser(kind).print_help()
+        raise UsageError("not found command args")
+    if not (options.name or file.get("name")):
+        raise UsageError('required flag(s) "name" not set')
+    spec = spec_of(options, kind, file, _place())
+    from midflight.controller.checking import check
+
+    check(spec)
+    if options.dry_run:
+        print(output.as_yaml(as_file(spec)), end="")
+        return 0
+    return _submit(spec, options)
+
+
+def _read(argv: Sequence[str]) -> tuple[argparse.Namespace, str, dict[str, Any]]:
+    """The options, the kind of job and what a job file says."""
+    kinds = " or ".join(f"{kind} ({alias})" for kind, alias in job_types.HERE.items())
+    rest = common_flags.take_more(argv)
+    if not rest:
+        raise UsageError(f"wanted a kind of job, {kinds}, or -f JOB.YAML; got nothing")
+    if rest[0] in ("-h", "--help"):
+        parser().parse_args(rest[:1])
+    kind = "" if rest[0].startswith("-") else job_types.to_submit(rest.pop(0))
+    options = submit_flags.parser(kind).read(rest)
+    file: dict[str, Any] = {}
+    if options.file:
+        from midflight.cli import job_file
+
+        file = job_file.read(options.file)
+    if kind and file.get("kind", kind) != kind:
+        raise UsageError(f"{options.file} describes a {file['kind']}, but {kind} was asked for")
+    kind = kind or file.get("kind", "")
+    if not kind:
+        raise UsageError(f"wanted a kind of job, {kinds}, here or as `kind:` in the file; got none")
+    return options, kind, file
+
+
+def _place() -> Place:
+    return Place(Path.cwd(), Path.home(), os.environ)
+
+
+def as_file(spec: Spec) -> dict[str, Any]:
+    """What differs from the defaults, as a job file would say it, with nothing secret in it."""
+    usual = codec.encode(Spec(spec.kind, "", ""))
+    values = {
+        key: value
+        for key, value in codec.encode(shown(spec)).items()
+        if key in ("kind", "name", "command", "workers") or value != usual[key]
+    }
+    if "container" in values:
+        inner = usual["container"]
+        values["container"] = {k: v for k, v in values["container"].items() if v != inner[k]}
+    return values
+
+
+def _submit(spec: Spec, options: argparse.Namespace) -> int:
+    from midflight.cli.cluster import connect
+
+    client = connect()
+    job = client.submit(codec.encode(spec))
+    kind, name = spec.kind.value, spec.name
+    if not output.data(options.output, job, [name]):
+        messages.created(job_types.RESOURCES[kind], name)
+    _note(spec, options, client)
+    where = "" if spec.namespace == DEFAULT_NAMESPACE else f" -n {spec.namespace}"
+    messages.info(f"The Job {name} has been submitted successfully")
+    messages.info(
+        f"You can run `{program.name()} get {name} --type {kind}{where}` to check the job status"
+    )
+    return _ended(client, job, options.timeout) if options.wait else 0
+
+
+def _note(spec: Spec, options: argparse.Namespace, client: Client) -> None:
+    kept = [flag.long for flag in given(options) if flag.to.startswith("container.")]
+    if kept:
+        verb = "is" if len(kept) == 1 else "are"
+        messages.info(
+            f"{_listed(kept)} {verb} kept for a cluster; on this machine there are no containers"
+        )
+    if spec.gpus and all(node["virtual"] for node in client.nodes()):
+        messages.info("this machine has no GPUs: CPU slots stand in for --gpus")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _ended(client: Client, job: JobView, timeout: float) -> int:
+    ended = until(client, job["namespace"], job["name"], "finished", timeout)
+    if ended is None:
+        raise JobFailed(f"the job {job['name']} was deleted before it was over")
+    reason = f": {ended['reason']}" if ended["reason"] else ""
+    messages.info(f"The Job {job['name']} has ended, {ended['status']}{reason}")
+    return 0 if ended["status"] == "SUCCEEDED" else 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """All of it, for help and completion."""
+    made = flags.VerbParser("submit", "Submits a job.")
+    kinds = made.add_subparsers(metavar="KIND", title="kinds of jobs", parser_class=Parser)
+    for kind, alias in job_types.HERE.items():
+        parent = submit_flags.parser(kind)
+        kinds.add_parser(
+            kind,
+            aliases=[alias],
+            prog=parent.prog,
+            parents=[parent],
+            add_help=False,
+            help=f"(or {alias}) see `{parent.prog} --help`",
+        )
+    return made

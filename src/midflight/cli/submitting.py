@@ -1,0 +1,121 @@
+"""From flags and a job file to a spec: pure, but for the folder and environment it is given.
+
+Flags win over the file, the file over what is usual for the kind of job. The user and password for
+git leave the environment here and go where nothing is ever shown.
+"""
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from midflight.cli.submit_flags import FLAGS, Flag
+from midflight.controller.folding import fold
+from midflight.controller.spec import ANY_NUMBER, Spec
+from midflight.errors import ProtocolError, UsageError
+from midflight.protocol import codec
+
+# Of the submitting shell: what a process needs to find the same programs and libraries.
+ENVIRONMENT = (
+    "PATH",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "OMP_NUM_THREADS",
+)
+SECRETS = ("GIT_SYNC_USERNAME", "GIT_SYNC_PASSWORD")
+_SYNC = {"GIT_SYNC_BRANCH": "branch", "GIT_SYNC_REV": "revision"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the command line was typed."""
+
+    folder: Path
+    home: Path
+    environ: Mapping[str, str]
+
+
+def given(options: argparse.Namespace) -> dict[Flag, Any]:
+    """The flags that were there, with their values."""
+    values = ((flag, getattr(options, flag.dest, None)) for flag in FLAGS)
+    return {flag: value for flag, value in values if value is not None}
+
+
+def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], place: Place) -> Spec:
+    """UsageError if no spec can be made of it; whether it makes sense is not asked here."""
+    values: dict[str, Any] = {**file, "kind": kind}
+    for flag, value in given(options).items():
+        if kind not in flag.kinds:
+            raise UsageError(f"{flag.long} is for a {flag.kinds[0]}, and this is a {kind}")
+        _put(values, flag, value)
+    if options.said_namespace or "namespace" not in values:
+        values["namespace"] = options.namespace
+    words = [*options.command, *options.rest]
+    if words:
+        values["command"] = " ".join(words)
+    if isinstance(values.get("command"), str):
+        values["command"] = fold(values["command"])
+    _set_limits(values, kind)
+    _move_git_settings(values)
+    values["working_dir"] = _working_dir(values, place)
+    values.setdefault(
+        "environment", {name: place.environ[name] for name in ENVIRONMENT if name in place.environ}
+    )
+    return _decoded(values)
+
+
+def _put(values: dict[str, Any], flag: Flag, value: Any) -> None:
+    outer, dot, inner = flag.to.partition(".")
+    if dot:
+        values[outer] = {**(values.get(outer) or {}), inner: value}
+    elif flag.many:  # names with values: one by one
+        values[outer] = {**(values.get(outer) or {}), **dict(value)}
+    else:
+        values[outer] = value
+
+
+def _set_limits(values: dict[str, Any], kind: str) -> None:
+    least, most = values.get("min_workers"), values.get("max_workers")
+    if kind == "etjob" or least is not None or most is not None:
+        values["min_workers"] = 1 if least is None else least
+        values["max_workers"] = ANY_NUMBER if most is None else most
+
+
+def _move_git_settings(values: dict[str, Any]) -> None:
+    env = dict(values.get("env") or {})
+    secrets = {name: env.pop(name) for name in SECRETS if name in env}
+    if values.get("sync"):
+        found = {field: env.pop(name) for name, field in _SYNC.items() if name in env}
+        values["sync"] = {**values["sync"], **found}
+    values["env"] = env
+    values["secrets"] = {**(values.get("secrets") or {}), **secrets}
+
+
+def _working_dir(values: Mapping[str, Any], place: Place) -> str:
+    wanted = values.get("working_dir")
+    if not wanted:
+        return str(place.home if values.get("sync") else place.folder)
+    path = place.folder / Path(str(wanted)).expanduser()
+    if not path.is_dir():
+        raise UsageError(f"--working-dir {wanted}: there is no such folder on this machine")
+    return str(path)
+
+
+def _decoded(values: dict[str, Any]) -> Spec:
+    sync = values.get("sync")
+    if sync:
+        if not sync.get("source"):
+            raise UsageError("--syncSource should be set when syncMode is set: give --sync-source")
+        if not sync.get("mode"):
+            raise UsageError("--sync-source is there without --sync-mode: git or rsync?")
+    try:
+        return codec.decode(Spec, values)
+    except ProtocolError as error:
+        raise UsageError(f"this is no job: {error}") from None

@@ -1,0 +1,51 @@
+"""Waiting for a job or an operation, in pieces that the server answers.
+
+A server that goes away meanwhile loses nothing: it is started again, and asked again. On a
+terminal there is a line of progress.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from midflight.cli.progress import Progress
+from midflight.client import Client
+from midflight.errors import NotFound, TimedOut, Unreachable
+from midflight.protocol.views import JobView
+
+PIECE = 20.0  # seconds that one request waits
+_PAUSE = 0.2  # seconds before a server that went away is asked again
+T = TypeVar("T")
+
+
+def until(client: Client, namespace: str, name: str, what: str, timeout: float) -> JobView | None:
+    """The job once it is `what`; None once it is gone; TimedOut after `timeout` (0: never)."""
+    deadline = time.monotonic() + timeout if timeout else math.inf
+
+    def question(server: Client) -> JobView:
+        left = deadline - time.monotonic()
+        return server.wait(namespace, name, what, max(0.0, min(PIECE, left)))
+
+    with Progress(f"waiting until {name} is {what}"):
+        while True:
+            try:
+                return asked(client, question)
+            except NotFound:
+                if what == "gone":
+                    return None
+                raise
+            except TimedOut:
+                if time.monotonic() >= deadline - _PAUSE:
+                    raise TimedOut(f"{name} was not {what} within {timeout:g} s") from None
+
+
+def asked(client: Client, question: Callable[[Client], T]) -> T:
+    """The answer, by the next server if this one goes away before it has given one."""
+    try:
+        return question(client)
+    except Unreachable:
+        from midflight.cli.cluster import connect
+
+        time.sleep(_PAUSE)
+        return question(connect())

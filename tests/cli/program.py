@@ -1,0 +1,43 @@
+"""The real program, run as users run it: in a process of its own, under one of its two names."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+Arena = Callable[..., "Done"]
+# What is only a part of a verb can be called by the name of its module.
+CODE = """
+import sys
+from midflight.cli import main
+sys.argv[0] = sys.argv.pop(1)
+for verb in sys.argv[1:2]:
+    main.VERBS.setdefault(verb, (f"midflight.cli.{verb}", verb))
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def run_program(home: Path, *argv: str, name: str = "arena", **environment: str) -> Done:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, f"/somewhere/bin/{name}", *argv],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "MIDFLIGHT_HOME": str(home),
+            "MIDFLIGHT_LOG_FORMAT": "text",
+            **environment,
+        },
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
