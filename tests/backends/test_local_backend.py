@@ -1,0 +1,473 @@
+"""The local backend with real processes: what commands do, and what is told about it."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from midflight.backends.interface import Backend, LogQuery
+from midflight.backends.local.backend import LocalBackend
+from midflight.backends.local.code_link import working_dir_of
+from midflight.controller.commands import (
+    AskResize,
+    FetchCode,
+    RemoveJob,
+    StartInstance,
+    StopInstance,
+    WriteHosts,
+)
+from midflight.controller.events import (
+    CodeFetched,
+    CodeNotFetched,
+    Event,
+    InstanceEnded,
+    InstanceNotStarted,
+    InstanceStarted,
+    ResizeEnded,
+)
+from midflight.controller.spec import Kind, Spec, Sync
+from midflight.controller.state import Cluster, Instance, Job, Node, Phase, Role, Stage
+from midflight.errors import NotFound, Refused
+from tests.backends.repositories import Repository, environment
+
+pytestmark = pytest.mark.slow
+E = TypeVar("E", bound=Event)
+KEY = "default/demo"
+NODES = {"here": Node("here", "127.0.0.1", 4, virtual=True)}
+FOREVER = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
+STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+
+
+def job_of(command: str, name: str = "demo", attempt: int = 1, **spec: Any) -> Job:
+    """One of fixed size, so that the instance runs the command itself."""
+    master = Instance(
+        f"{name}-master-0",
+        Role.MASTER,
+        0,
+        0,
+        0.0,
+        node="here",
+        attempt=attempt,
+        stage=Stage.RUNNING,
+    )
+    given = Spec(Kind.PYTORCHJOB, name, command, **spec)
+    return Job(given, f"uid-{name}", 0.0, 1, instances={master.name: master})
+
+
+def cluster_of(*jobs: Job) -> Cluster:
+    return Cluster(NODES, {job.key: job for job in jobs})
+
+
+class Scene:
+    """A backend, and everything it has told."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.told: list[Event] = []
+        self.notes: list[str] = []
+        self._news = asyncio.Event()
+        self.backend = LocalBackend(
+            home, environment(), lambda key, instance, line: self.notes.append(line)
+        )
+
+    def tell(self, event: Event) -> None:
+        self.told.append(event)
+        self._news.set()
+
+    async def hears(self, kind: type[E], which: Callable[[E], bool] = lambda event: True) -> E:
+        """The first event of a kind, and takes it from the list."""
+        async with asyncio.timeout(30):
+            while True:
+                self._news.clear()
+                for event in self.told:
+                    if isinstance(event, kind) and which(event):
+                        self.told.remove(event)
+                        return event
+                await self._news.wait()
+
+    async def start(self, job: Job) -> InstanceStarted:
+        (instance,) = job.instances.values()
+        order = StartInstance(job.key, instance.name, instance.attempt)
+        self.backend.carry_out(order, cluster_of(job))
+        return await self.hears(InstanceStarted)
+
+    def stop(self, job: Job, grace: float) -> None:
+        (instance,) = job.instances.values()
+        order = StopInstance(job.key, instance.name, instance.attempt, grace)
+        self.backend.carry_out(order, cluster_of(job))
+
+    async def log(self, job: Job, text: str) -> str:
+        """The log, as soon as it holds the text."""
+        async with asyncio.timeout(30):
+            while True:
+                query = LogQuery()
+                pieces = [piece async for piece in self.backend.logs(job, query, lambda: True)]
+                if text.encode() in (found := b"".join(pieces)):
+                    return found.decode()
+                await asyncio.sleep(0.05)
+
+    async def gone(self, path: Path) -> None:
+        async with asyncio.timeout(30):
+            while os.path.lexists(path):  # noqa: ASYNC110, ASYNC240 - nobody tells of a folder
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def opened(home: Path) -> AsyncIterator[Scene]:
+    scene = Scene(home)
+    await scene.backend.open(scene.tell)
+    try:
+        yield scene
+    finally:
+        await scene.backend.close()
+
+
+def play(home: Path, act: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
+    """Whatever happens, nothing of it is left running."""
+
+    async def whole() -> None:
+        try:
+            async with opened(home) as scene:
+                await act(scene)
+        finally:
+            async with opened(home) as scene:
+                await scene.backend.adopt(Cluster(NODES))
+                for path in (home / "jobs").glob("*/*"):
+                    await scene.gone(path)
+
+    asyncio.run(whole())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_it_is_a_backend(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        backend: Backend = scene.backend
+        (node,) = backend.nodes()
+        assert node.address == "127.0.0.1"
+        assert node.gpus >= 1
+        assert node.labels == {"kubernetes.io/hostname": node.name}
+
+    play(tmp_path, act)
+
+
+def test_an_instance_runs_with_its_environment_and_its_end_is_told(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("echo $RANK/$WORLD_SIZE $MIDFLIGHT_INSTANCE $PWD; exit 3")
+        started = await scene.start(job)
+        ended = await scene.hears(InstanceEnded)
+        assert (started.key, started.instance, started.attempt) == (KEY, "demo-master-0", 1)
+        assert started.pid > 1
+        assert (ended.instance, ended.attempt, ended.code) == ("demo-master-0", 1, 3)
+        assert abs(ended.at - time.time()) < 30
+        folder = scene.backend.folder(job)
+        assert folder == str(tmp_path / "jobs" / "default" / "demo")
+        assert await scene.log(job, "0/1") == f"0/1 demo-master-0 {folder}/work\n"
+
+    play(tmp_path, act)
+
+
+def test_a_start_that_is_given_twice_starts_once(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("echo once")
+        await scene.start(job)
+        await scene.hears(InstanceEnded)
+        again = await scene.start(job)
+        assert again.attempt == 1
+        assert (await scene.hears(InstanceEnded)).code == 0
+        assert await scene.log(job, "once") == "once\n"
+
+    play(tmp_path, act)
+
+
+def test_a_working_directory_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("true", working_dir=str(tmp_path / "nowhere"))
+        scene.backend.carry_out(StartInstance(KEY, "demo-master-0", 1), cluster_of(job))
+        told = await scene.hears(InstanceNotStarted)
+        assert "nowhere" in told.reason
+
+    play(tmp_path, act)
+
+
+def test_an_instance_that_is_stopped_ends_in_good_order(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of(FOREVER)
+        started = await scene.start(job)
+        await scene.log(job, "up")
+        scene.stop(job, 20.0)
+        assert (await scene.hears(InstanceEnded)).code == 0
+        assert not alive(started.pid)
+
+    play(tmp_path, act)
+
+
+def test_one_that_does_not_end_is_killed_after_its_grace(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of(STUBBORN)
+        await scene.start(job)
+        await scene.log(job, "up")
+        scene.stop(job, 0.3)
+        assert (await scene.hears(InstanceEnded)).code == -signal.SIGKILL
+
+    play(tmp_path, act)
+
+
+def test_stopping_what_never_ran_is_told_as_its_end(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        scene.stop(job_of("true"), 5.0)
+        ended = await scene.hears(InstanceEnded)
+        assert ended.reason == "it was stopped before it was started"
+
+    play(tmp_path, act)
+
+
+def test_a_new_backend_finds_what_runs_and_what_has_ended(tmp_path: Path) -> None:
+    lasting, short = job_of(FOREVER), job_of("exit 4", name="short")
+    lost = job_of("true", name="lost")
+
+    async def act(first: Scene) -> None:
+        started = await first.start(lasting)
+        await first.start(short)
+        await first.backend.close()
+        async with opened(tmp_path) as second:
+            await second.backend.adopt(cluster_of(lasting, short, lost))
+            found = await second.hears(InstanceStarted, lambda e: e.key == KEY)
+            assert found.pid == started.pid
+            ended = await second.hears(InstanceEnded, lambda e: e.key == "default/short")
+            assert ended.code == 4
+            gone = await second.hears(InstanceEnded, lambda e: e.key == "default/lost")
+            assert "nothing is known" in gone.reason
+            second.stop(lasting, 20.0)
+            assert (await second.hears(InstanceEnded)).key == KEY
+
+    play(tmp_path, act)
+
+
+def test_what_is_in_no_job_any_more_is_ended_and_removed(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        started = await scene.start(job_of(STUBBORN))
+        await scene.backend.adopt(Cluster(NODES))
+        await scene.gone(tmp_path / "jobs" / "default")
+        assert not alive(started.pid)
+
+    play(tmp_path, act)
+
+
+def test_an_instance_that_should_have_ended_is_ended_by_the_next_server(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of(FOREVER)
+        await scene.start(job)
+        name, instance = next(iter(job.instances.items()))
+        finished = replace(job, instances={name: replace(instance, stage=Stage.ERROR)})
+        await scene.backend.adopt(cluster_of(finished))
+        assert (await scene.hears(InstanceEnded)).code == -signal.SIGKILL
+
+    play(tmp_path, act)
+
+
+def test_removing_a_job_removes_its_folder_and_its_name_can_be_used_again(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("echo first")
+        await scene.start(job)
+        await scene.hears(InstanceEnded)
+        scene.backend.carry_out(RemoveJob(KEY), Cluster(NODES))
+        again = replace(job_of("echo second"), uid="another")
+        await scene.start(again)  # at once: it waits for the removal
+        assert (await scene.hears(InstanceEnded)).code == 0
+        assert await scene.log(again, "second") == "second\n"
+
+    play(tmp_path, act)
+
+
+def test_a_folder_of_an_earlier_job_of_that_name_is_cleared_first(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        started = await scene.start(job_of(STUBBORN))
+        again = replace(job_of("echo second"), uid="another")
+        await scene.start(again)
+        assert not alive(started.pid)
+        assert await scene.log(again, "second") == "second\n"
+
+    play(tmp_path, act)
+
+
+def test_hosts_are_written_for_discovery(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("true")
+        scene.backend.carry_out(WriteHosts(KEY, {"demo-worker-0": 2}), cluster_of(job))
+        await scene.start(job_of("cat $MIDFLIGHT_HOSTFILE; discover_hosts.sh"))
+        assert await scene.log(job, "demo") == "demo-worker-0:2\ndemo-worker-0:2\n"
+
+    play(tmp_path, act)
+
+
+def test_a_limit_that_is_not_kept_is_noted(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        await scene.start(job_of("ulimit -d", memory="4Gi"))
+        await scene.hears(InstanceEnded)
+        assert all("--memory 4Gi" in note for note in scene.notes)
+
+    play(tmp_path, act)
+
+
+# --- code ---------------------------------------------------------------------------------------
+
+
+def test_code_is_fetched_and_shown_and_goes_with_its_job(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "sources" / "repo.git")
+    commit = repository.commit("print('trained')")
+    work = tmp_path / "work"
+    work.mkdir()
+
+    async def act(scene: Scene) -> None:
+        job = job_of(
+            "cat code/repo/train.py",
+            working_dir=str(work),
+            sync=Sync("git", repository.url),
+        )
+        scene.backend.carry_out(FetchCode(KEY), cluster_of(job))
+        scene.backend.carry_out(FetchCode(KEY), cluster_of(job))
+        assert (await scene.hears(CodeFetched)).commit == commit
+        await scene.start(job)
+        await scene.hears(InstanceEnded)
+        assert await scene.log(job, "trained") == "print('trained')\n"
+        scene.backend.carry_out(RemoveJob(KEY), Cluster(NODES))
+        await scene.gone(Path(scene.backend.folder(job)))
+        assert list(work.iterdir()) == []
+
+    play(tmp_path, act)
+
+
+def test_jobs_that_share_a_working_directory_share_the_same_commit_only(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "sources" / "repo.git")
+    repository.commit("first")
+    work = tmp_path / "work"
+    work.mkdir()
+    shown = work / "code" / "repo" / "train.py"
+    options: dict[str, Any] = {"working_dir": str(work), "sync": Sync("git", repository.url)}
+
+    async def act(scene: Scene) -> None:
+        one, two, three = (job_of("true", name=name, **options) for name in ("one", "two", "three"))
+        everyone = cluster_of(one, two, three)
+        for job in (one, two):
+            scene.backend.carry_out(FetchCode(job.key), everyone)
+            await scene.hears(CodeFetched)
+        repository.commit("second")
+        scene.backend.carry_out(FetchCode(three.key), everyone)
+        refused = await scene.hears(CodeNotFetched)
+        assert "belongs to the job default/one" in refused.reason
+        scene.backend.carry_out(RemoveJob(one.key), cluster_of(two, three))
+        await scene.gone(Path(scene.backend.folder(one)))
+        assert shown.read_text() == "first"
+        assert working_dir_of(Path(scene.backend.folder(two))) == work
+        done = cluster_of(replace(two, phase=Phase.SUCCEEDED), three)
+        scene.backend.carry_out(FetchCode(three.key), done)
+        await scene.hears(CodeFetched)
+        assert shown.read_text() == "second"
+
+    play(tmp_path, act)
+
+
+def test_a_source_that_cannot_be_fetched_is_told(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("true", sync=Sync("git", f"file://{tmp_path}/nothing.git"))
+        scene.backend.carry_out(FetchCode(KEY), cluster_of(job))
+        assert "git could not fetch" in (await scene.hears(CodeNotFetched)).reason
+
+    play(tmp_path, act)
+
+
+# --- training -----------------------------------------------------------------------------------
+
+
+def test_a_command_without_training_absorbs_any_size(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("mpirun ./train")
+        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 20.0), cluster_of(job))
+        ended = await scene.hears(ResizeEnded)
+        assert (ended.operation, ended.ok) == ("demo-1", True)
+        assert ended.detail.startswith("no training takes part")
+        assert await scene.backend.training(job) is None
+
+    play(tmp_path, act)
+
+
+def test_a_run_that_does_not_come_is_told_as_a_failed_resize(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("python train.py")
+        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 0.3), cluster_of(job))
+        ended = await scene.hears(ResizeEnded)
+        assert not ended.ok
+
+    play(tmp_path, act)
+
+
+# --- chaos --------------------------------------------------------------------------------------
+
+
+def test_a_rehearsed_kill_is_told_like_a_real_one(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of(FOREVER)
+        await scene.start(job)
+        scene.backend.chaos(job, "kill", "demo-master-0")
+        assert (await scene.hears(InstanceEnded)).code == -signal.SIGKILL
+        with pytest.raises(Refused, match="does not run"):
+            scene.backend.chaos(job, "kill", "demo-master-0")
+
+    play(tmp_path, act)
+
+
+def test_a_stopped_instance_stands_still_until_it_may_go_on(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        pids = tmp_path / "pids"
+        job = job_of(f"setsid sh -c 'echo $$ > {pids}; echo up; sleep 600' & wait")
+        started = await scene.start(job)
+        await scene.log(job, "up")
+        other = int(pids.read_text())
+        scene.backend.chaos(job, "stop", "demo-master-0")
+        assert [_state(pid) for pid in (started.pid, other)] == ["T", "T"]
+        scene.backend.chaos(job, "cont", "demo-master-0")
+        assert "T" not in [_state(pid) for pid in (started.pid, other)]
+        scene.stop(job, 0.0)
+        await scene.hears(InstanceEnded)
+        assert not alive(other)
+
+    play(tmp_path, act)
+
+
+def test_what_cannot_be_rehearsed_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        job = job_of("true")
+        with pytest.raises(Refused, match="chaos stop"):
+            scene.backend.chaos(job, "cut", "demo-master-0")
+        with pytest.raises(NotFound, match="demo-master-0"):
+            scene.backend.chaos(job, "kill", "demo-worker-7")
+
+    play(tmp_path, act)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_command_about_nothing_known_raises_nothing(tmp_path: Path) -> None:
+    async def act(scene: Scene) -> None:
+        scene.backend.carry_out(StartInstance("default/none", "x", 1), Cluster(NODES))
+        scene.backend.carry_out(StartInstance("../..", "x", 1), Cluster(NODES))
+        told = await scene.hears(InstanceNotStarted)
+        assert told.reason
+        assert os.listdir(tmp_path) == []
+
+    play(tmp_path, act)

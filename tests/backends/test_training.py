@@ -1,0 +1,245 @@
+"""Asking a run's coordinator, played by a fake on a real socket that follows a script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from midflight.backends.local import training
+from midflight.backends.local.training import NO_TRAINING, Wish, resize, status
+from midflight.errors import ConnectionLost
+from midflight.protocol.job import JobSpec
+from midflight.protocol.messages import (
+    MemberStatus,
+    Progress,
+    RequestEnded,
+    ResizeRequested,
+    Status,
+    StatusRequested,
+)
+from midflight.protocol.wire import AsyncWire, accept
+from midflight.store.rundir import RunDir
+
+MEMBERS = (
+    MemberStatus("m1", 0, "demo-worker-0", 11, 5, "active"),
+    MemberStatus("m2", 1, "demo-worker-1", 12, 5, "active"),
+    MemberStatus("m3", 2, "demo-worker-1", 13, 5, "active"),
+    MemberStatus("m4", None, "demo-worker-2", 14, 0, "starting"),
+)
+STATUS = Status("demo", "stable", "", 1, 5, 3, 1, 9, 0, MEMBERS, ())
+DONE = RequestEnded(True, "resized from 3 to 4 members at step 9 (generation 2)")
+Call = list[object]  # what is said to one request for a resize; nothing: the connection is cut
+
+
+class FakeCoordinator:
+    """Answers every StatusRequested, and each resize with the next call of its script."""
+
+    def __init__(self, folder: RunDir, script: list[Call]) -> None:
+        self.folder = folder
+        self.script = script
+        self.heard: list[ResizeRequested] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = AsyncWire(reader, writer)
+        await accept(wire, self.folder.read_token())
+        try:
+            while isinstance(message := await wire.receive(), StatusRequested):
+                wire.send(STATUS)
+            assert isinstance(message, ResizeRequested)
+            self.heard.append(message)
+            for answer in self.script.pop(0):
+                wire.send(answer)
+            await wire.flush()
+        except ConnectionLost:
+            pass
+        finally:
+            wire.close()
+
+
+def new_run(tmp_path: Path) -> RunDir:
+    folder = RunDir(tmp_path / "run")
+    folder.create()
+    return folder
+
+
+@asynccontextmanager
+async def coordinator(folder: RunDir, *script: Call) -> AsyncIterator[FakeCoordinator]:
+    folder.make_token()
+    folder.write_spec(JobSpec("demo", ("sh",), 1, 1, 9))
+    fake = FakeCoordinator(folder, list(script))
+    server = await asyncio.start_server(fake.serve, "127.0.0.1", 0)
+    try:
+        folder.write_address(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        yield fake
+    finally:
+        server.close()
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await scene()
+
+    asyncio.run(limited())
+
+
+def test_a_size_is_asked_for_and_progress_is_passed_on(tmp_path: Path) -> None:
+    folder, lines = new_run(tmp_path), list[str]()
+
+    async def scene() -> None:
+        async with coordinator(folder, [Progress("preparing 4 members"), DONE]) as fake:
+            ok, detail = await resize(folder, Wish(4), 20, lines.append)
+        assert (ok, detail) == (True, DONE.detail)
+        (request,) = fake.heard
+        assert (request.to, request.names) == (4, ())
+        assert 15 < request.timeout <= 20
+
+    play(scene)
+    assert lines == ["preparing 4 members"]
+
+
+def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        refusal = RequestEnded(False, "12 members are more than --max-np 9")
+        async with coordinator(folder, [refusal]):
+            assert await resize(folder, Wish(12), 20, print) == (False, refusal.detail)
+
+    play(scene)
+
+
+def test_the_members_of_workers_that_leave_are_named(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder, [DONE]) as fake:
+            wish = Wish(None, ("demo-worker-1", "demo-worker-2"))
+            ok, _ = await resize(folder, wish, 20, print)
+        assert ok
+        (request,) = fake.heard
+        assert (request.to, request.names) == (None, ("m2", "m3"))
+
+    play(scene)
+
+
+def test_workers_without_a_member_may_leave_at_once(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder) as fake:
+            ok, detail = await resize(folder, Wish(None, ("demo-worker-2",)), 20, print)
+        assert ok
+        assert "demo-worker-2" in detail
+        assert fake.heard == []
+
+    play(scene)
+
+
+def test_a_lost_connection_is_asked_again_with_what_is_left_of_the_time(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder, [], [Progress("preparing")], [DONE]) as fake:
+            assert await resize(folder, Wish(4), 20, print) == (True, DONE.detail)
+        assert [request.to for request in fake.heard] == [4, 4, 4]
+        assert fake.heard[2].timeout < fake.heard[0].timeout
+
+    play(scene)
+
+
+def test_a_run_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        asking = asyncio.create_task(resize(folder, Wish(4), 20, print))
+        await asyncio.sleep(0)
+        async with coordinator(folder, [DONE]):
+            assert await asking == (True, DONE.detail)
+
+    play(scene)
+
+
+def test_a_run_that_never_comes_up_is_told_when_the_time_is_over(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        ok, detail = await resize(folder, Wish(4), 0.3, print)
+        assert not ok
+        assert "could not be asked within 0.3 s" in detail
+
+    play(scene)
+
+
+def test_a_port_that_belongs_to_another_run_by_now_is_not_mistaken(tmp_path: Path) -> None:
+    folder, other = new_run(tmp_path), new_run(tmp_path / "other")
+
+    async def scene() -> None:
+        async with coordinator(other, [DONE]):
+            folder.make_token()
+            folder.write_address(other.read_address() or "")
+            ok, detail = await resize(folder, Wish(4), 0.3, print)
+        assert not ok
+        assert "token" in detail
+
+    play(scene)
+
+
+def test_an_answer_that_never_comes_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_run(tmp_path)
+    monkeypatch.setattr(training, "LATE", 0.2)
+
+    async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await accept(AsyncWire(reader, writer), folder.read_token())
+        await reader.read()
+        writer.close()
+
+    async def scene() -> None:
+        folder.make_token()
+        server = await asyncio.start_server(never, "127.0.0.1", 0)
+        folder.write_address(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        ok, detail = await resize(folder, Wish(4), 0.2, print)
+        server.close()
+        assert not ok
+        assert "did not say within 0.2 s" in detail
+
+    play(scene)
+
+
+def test_a_command_that_starts_no_run_is_answered_for_at_once(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        found = await resize(folder, Wish(4), 20, print, run_expected=False)
+        assert found == (True, NO_TRAINING)
+
+    play(scene)
+
+
+def test_a_run_that_nobody_expected_is_asked_all_the_same(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder, [DONE]) as fake:
+            found = await resize(folder, Wish(4), 20, print, run_expected=False)
+        assert found == (True, DONE.detail)
+        assert len(fake.heard) == 1
+
+    play(scene)
+
+
+def test_the_status_is_what_the_coordinator_says_or_none(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        assert await status(folder) is None
+        async with coordinator(folder):
+            assert await status(folder) == STATUS
+        assert await status(folder) is None
+
+    play(scene)
