@@ -155,3 +155,19 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     with pytest.raises(OSError, match="directory"):
         write(tmp_path / "taken", b"x", 0o600)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_instances_that_start_side_by_side_are_told_the_same_port(folder: JobFolder) -> None:
+    together = threading.Barrier(8)
+    ports: list[int] = []
+
+    def ask() -> None:
+        together.wait(30)
+        ports.append(JobFolder(folder.path).port())
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(ports) == 8 and len(set(ports)) == 1

@@ -296,18 +296,20 @@ def test_a_full_disk_loses_log_lines_and_says_so_but_never_the_instance(small_di
         "open('go-1').read()\n"
         "for i in range(5000): print('lost', i)\n"
         "print('x' * 70000)\n"
+        "open('done', 'w').close()\n"
         "open('go-2').read()\n"
         "print('after')\n"
         "open('go-3').read()"
     )
-    for number in (1, 2, 3):
-        os.mkfifo(small_disk / f"go-{number}")
+    for name in ("go-1", "done", "go-2", "go-3"):
+        os.mkfifo(small_disk / name)
     with kept(small_disk, python(code, cwd=str(small_disk))) as process:
         printed(small_disk, "before")
         filler = fill(small_disk)
         (small_disk / "go-1").write_text("")
-        (small_disk / "go-2").write_text("")  # opened when all of the middle has been printed
+        (small_disk / "done").read_text()
         filler.unlink()
+        (small_disk / "go-2").write_text("")
         printed(small_disk, "after")
         fill(small_disk)
         (small_disk / "go-3").write_text("")

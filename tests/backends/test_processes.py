@@ -59,6 +59,17 @@ async def serving(watch: Watch | None = None) -> AsyncIterator[Server]:
         server.keepers.close()
 
 
+@pytest.fixture(autouse=True)
+def nobody_stays(tmp_path: Path) -> Iterator[None]:
+    """Whatever becomes of a test."""
+    yield
+    for path in tmp_path.rglob("state.json"):
+        left = read_state(path.parent)
+        if left is not None and left.kept:
+            os.kill(left.keeper_pid, signal.SIGKILL)
+            identity.kill_marked(left.mark)
+
+
 @contextlib.contextmanager
 def a_stranger() -> Iterator["subprocess.Popen[bytes]"]:
     """A process that nobody may touch."""

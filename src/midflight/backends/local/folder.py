@@ -12,6 +12,7 @@ import shlex
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ PORTS = range(20000, 32768)  # below those that Linux hands out to connections b
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?")
 _TRIES = 200
 _COMMANDS = {"midflight": "", "arena": "", "horovodrun": " horovodrun"}  # and the verb
+
+
+_choosing_a_port = threading.Lock()
 
 
 class JobFolder:
@@ -84,11 +88,12 @@ class JobFolder:
     def port(self) -> int:
         """A port for the job's master, chosen once; no other job of this home has the same."""
         path = self.path / "port"
-        if (known := _read_port(path)) is None:
-            others = self.path.parent.parent.glob("*/*/port")
-            known = free_port({port for port in map(_read_port, others) if port is not None})
-            write(path, f"{known}\n".encode(), 0o600)
-        return known
+        with _choosing_a_port:  # a job's instances are started side by side
+            if (known := _read_port(path)) is None:
+                others = self.path.parent.parent.glob("*/*/port")
+                known = free_port({port for port in map(_read_port, others) if port is not None})
+                write(path, f"{known}\n".encode(), 0o600)
+            return known
 
     def remove(self) -> None:
         """All of it, and the namespace's folder with the last job. Links are not followed."""

@@ -1,0 +1,157 @@
+"""The HTTP API as a table: what is at which path, what it takes and what it answers.
+
+Routes, the OpenAPI document and its test are all made of this table; to add a route, write its
+function and give it a line here.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from midflight.backends.interface import LogQuery
+from midflight.controller.spec import Spec
+from midflight.protocol.messages import Status
+from midflight.protocol.views import (
+    EventView,
+    JobSummary,
+    JobView,
+    NodeView,
+    OperationView,
+    PrunedView,
+    ServerView,
+)
+from midflight.server import bodies, job_routes, polling_routes, server_routes
+from midflight.server.answers import guarded, http_error
+from midflight.server.api import Api
+
+PREFIX = "/api/v1"
+JOB = "/jobs/{namespace}/{name}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    method: str
+    path: str
+    summary: str
+    work: Callable[[Api, Request], Awaitable[Response]]
+    answer: Any  # a type, None for nothing, bytes for text
+    body: Any = None
+    query: Any = None
+    status: int = 200
+
+
+ENTRIES = (
+    Entry("GET", "/status", "the server", server_routes.get_status, ServerView),
+    Entry("POST", "/stop", "ends the server; jobs go on", server_routes.stop, None, status=202),
+    Entry("GET", "/nodes", "all nodes", server_routes.get_nodes, list[NodeView]),
+    Entry(
+        "POST",
+        "/nodes",
+        "makes simulated nodes; with count 0, this machine again",
+        server_routes.set_nodes,
+        list[NodeView],
+        body=bodies.NodesBody,
+    ),
+    Entry(
+        "POST",
+        "/nodes/{name}/{action}",
+        "cordon, drain, lose or return a node",
+        server_routes.act_on_node,
+        NodeView,
+    ),
+    Entry("POST", "/jobs", "submits a job", job_routes.submit, JobView, body=Spec, status=201),
+    Entry(
+        "GET",
+        "/jobs",
+        "the jobs of a namespace, * for all",
+        job_routes.get_jobs,
+        list[JobSummary],
+        query=bodies.JobsQuery,
+    ),
+    Entry("GET", JOB, "one job", job_routes.get_job, JobView),
+    Entry("DELETE", JOB, "ends and removes a job", job_routes.delete_job, None, status=202),
+    Entry(
+        "GET",
+        f"{JOB}/wait",
+        "one job, when it is running, finished or gone (then null)",
+        polling_routes.wait_for_job,
+        JobView | None,
+        query=bodies.WaitQuery,
+    ),
+    Entry(
+        "POST",
+        f"{JOB}/scale",
+        "changes the number of workers",
+        job_routes.scale,
+        OperationView,
+        body=bodies.ScaleBody,
+        status=201,
+    ),
+    Entry(
+        "GET",
+        f"{JOB}/operations/{{id}}",
+        "a scale operation, as soon as it has changed more than `after` times",
+        polling_routes.get_operation,
+        OperationView,
+        query=bodies.OperationQuery,
+    ),
+    Entry("GET", f"{JOB}/events", "what happened to a job", job_routes.get_events, list[EventView]),
+    Entry(
+        "GET",
+        "/events",
+        "what happened to the jobs of a namespace, * for all",
+        job_routes.get_all_events,
+        list[EventView],
+        query=bodies.EventsQuery,
+    ),
+    Entry("GET", f"{JOB}/logs", "text, streamed", polling_routes.get_logs, bytes, query=LogQuery),
+    Entry(
+        "GET",
+        f"{JOB}/training",
+        "what the coordinator of the run says now",
+        job_routes.get_training,
+        Status | None,
+    ),
+    Entry(
+        "POST",
+        f"{JOB}/chaos",
+        "rehearses a failure",
+        job_routes.chaos,
+        None,
+        body=bodies.ChaosBody,
+        status=202,
+    ),
+    Entry(
+        "POST",
+        "/prune",
+        "deletes jobs that ended some time ago",
+        job_routes.prune,
+        list[PrunedView],
+        body=bodies.PruneBody,
+    ),
+)
+
+
+def application(api: Api) -> Starlette:
+    routes = [Route(f"{PREFIX}/openapi.json", _describe, methods=["GET"])]
+    routes += [_route(api, entry) for entry in ENTRIES]
+    return Starlette(routes=routes, exception_handlers={HTTPException: http_error})
+
+
+def _route(api: Api, entry: Entry) -> Route:
+    async def work(request: Request) -> Response:
+        return await entry.work(api, request)
+
+    return Route(PREFIX + entry.path, guarded(work), methods=[entry.method])
+
+
+async def _describe(request: Request) -> Response:
+    from midflight.server.openapi import document  # most servers are never asked
+
+    return JSONResponse(document(ENTRIES, PREFIX))

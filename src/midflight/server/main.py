@@ -1,0 +1,126 @@
+"""`python -m midflight.server [--home DIR]`: one server, until it is told to end.
+
+Everything that can refuse (the folder, the lock, the journal) is tried before the socket appears.
+SIGTERM, SIGINT and `POST /stop` end it; the instances go on, and the next server adopts them, so
+that an upgrade is a stop and a start. Exit code 3: another server has the folder.
+"""
+
+import argparse
+import asyncio
+import importlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import cast
+
+import midflight
+from midflight.backends.interface import Backend
+from midflight.errors import UsageError
+from midflight.run.arguments import Parser, exit_code_of, say
+from midflight.server.api import Api
+from midflight.server.application import application
+from midflight.server.crashing import passing_from
+from midflight.server.folder import (
+    HELD,
+    JOURNAL,
+    LOG,
+    SOCKET,
+    Held,
+    listen,
+    make_home,
+    sign,
+    take_lock,
+)
+from midflight.server.journal import Journal
+from midflight.server.loop import Loop
+from midflight.server.serving import Server
+from midflight.server.starting import home_of
+
+LOG_BYTES = 5_000_000
+LOCAL = "midflight.backends.local.backend:LocalBackend"
+
+log = logging.getLogger("midflight.server")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return exit_code_of(lambda: _main(argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    options = _parser().parse_args(argv)
+    home = Path(options.home or home_of(os.environ)).absolute()
+    passing = passing_from(os.environ)
+    os.umask(0o077)
+    make_home(home)
+    try:
+        lock = take_lock(home, options.lock)
+        sign(lock)
+    except Held as error:
+        say(f"error: {error}")
+        return HELD
+    with lock:
+        _log_to(home / LOG)
+        journal = Journal(home / JOURNAL)
+        notes = Notes()
+        loop = Loop(journal, _backend(options.backend, home, notes), passing)
+        notes.loop = loop
+        listener = listen(home)
+        try:
+            asyncio.run(_serve(home, loop, listener))
+        finally:
+            (home / SOCKET).unlink(missing_ok=True)
+    return 0
+
+
+async def _serve(home: Path, loop: Loop, listener: socket.socket) -> None:
+    api = Api(loop, home, time.time())
+    server = Server(application(api), cut=loop.waiters.close)
+    api.stop, api.ending = server.end, server.ending
+    await loop.start()
+    log.info("version %s, process %d, serves %s", midflight.__version__, os.getpid(), home)
+    await server.serve([listener])
+    await loop.close()
+    log.info("process %d has ended; jobs go on", os.getpid())
+
+
+class Notes:
+    """Hands a backend's notes on to the loop, which needs the backend before it can be made."""
+
+    loop: Loop | None = None
+
+    def __call__(self, key: str, instance: str, line: str) -> None:
+        if self.loop is not None:
+            self.loop.note(key, instance, line)
+
+
+def _backend(name: str, home: Path, notes: Notes) -> Backend:
+    module, _, factory = name.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), factory)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"wanted --backend MODULE:FACTORY, got {name!r}: {error}") from None
+    return cast(Backend, make(home, tell_note=notes))
+
+
+def _log_to(path: Path) -> None:
+    handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog="python -m midflight.server", description="Serves the jobs of one user on one machine."
+    )
+    parser.add_argument(
+        "--home", metavar="DIR", help="its folder (default $MIDFLIGHT_HOME, or ~/.midflight)"
+    )
+    parser.add_argument("--lock", type=int, help=argparse.SUPPRESS)  # held by who started it
+    parser.add_argument("--backend", default=LOCAL, help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,204 @@
+"""The loop around the real controller, with a real journal and the fake backend."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from midflight.controller.commands import Command
+from midflight.controller.events import Event, JobDeleted, JobSubmitted, NodeCordoned
+from midflight.controller.handle import handle
+from midflight.controller.spec import Kind, Spec
+from midflight.controller.state import Cluster
+from midflight.errors import MidflightError, NotFound, StoreUnavailable, Unreachable
+from midflight.server import loop as loop_module
+from midflight.server.journal import Journal, Noted
+from midflight.server.loop import Decide, Loop
+from tests.server.fake_backend import FakeBackend
+
+
+class CountingJournal(Journal):
+    """Counts its transactions, and has a disk that can be full."""
+
+    saves = 0
+    full = False
+
+    def save(self, before: Cluster, after: Cluster, records: Sequence[Noted]) -> None:
+        if self.full:
+            raise StoreUnavailable("the disk is full")
+        self.saves += 1
+        super().save(before, after, records)
+
+
+class WatchfulBackend(FakeBackend):
+    """Looks into the journal whenever it is told to do something."""
+
+    def __init__(self, home: Path, journal: Journal) -> None:
+        super().__init__(home)
+        self.journal = journal
+        self.unsaved: list[Command] = []
+
+    def carry_out(self, command: Command, cluster: Cluster) -> None:
+        if self.journal.load().jobs.keys() != cluster.jobs.keys():
+            self.unsaved.append(command)
+        super().carry_out(command, cluster)
+
+
+def submitted(name: str) -> Decide:
+    spec = Spec(Kind.ETJOB, name, "python train.py", min_workers=1, max_workers=4)
+    return lambda _, now: JobSubmitted(now, spec, f"uid of {name}")
+
+
+def with_loop(
+    folder: Path, scenario: Callable[[Loop, CountingJournal, WatchfulBackend], Awaitable[None]]
+) -> None:
+    async def main() -> None:
+        journal = CountingJournal(folder / "journal.db")
+        backend = WatchfulBackend(folder, journal)
+        loop = Loop(journal, backend)
+        await loop.start()
+        try:
+            await asyncio.wait_for(scenario(loop, journal, backend), 30)
+        finally:
+            await loop.close()
+
+    asyncio.run(main())
+
+
+async def phase(loop: Loop, key: str, wanted: str) -> None:
+    while loop.cluster.jobs[key].phase.value != wanted:
+        with loop.waiters.change(key) as change:
+            await asyncio.wait_for(change, 10)
+
+
+def test_commands_are_given_only_when_what_led_to_them_is_saved(tmp_path: Path) -> None:
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        cluster = await loop.ask(submitted("bert"))
+        assert "default/bert" in cluster.jobs
+        await phase(loop, "default/bert", "RUNNING")
+        assert backend.unsaved == []
+        assert journal.load().jobs == loop.cluster.jobs
+
+    with_loop(tmp_path, scenario)
+
+
+def test_what_comes_in_one_turn_is_saved_at_once(tmp_path: Path) -> None:
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        before = journal.saves
+        await asyncio.gather(*(loop.ask(submitted(f"job-{n}")) for n in range(50)))
+        assert len(journal.load().jobs) == 50
+        assert journal.saves - before <= 3
+
+    with_loop(tmp_path, scenario)
+
+
+def test_a_refusal_among_others_concerns_nobody_else(tmp_path: Path) -> None:
+    def refuse(cluster: Cluster, now: float) -> Event:
+        raise NotFound("no such job")
+
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        one, two, three = await asyncio.gather(
+            loop.ask(submitted("one")),
+            loop.ask(refuse),
+            loop.ask(submitted("three")),
+            return_exceptions=True,
+        )
+        assert isinstance(two, NotFound)
+        assert isinstance(one, Cluster)
+        assert isinstance(three, Cluster)
+        assert set(loop.cluster.jobs) == {"default/one", "default/three"}
+
+    with_loop(tmp_path, scenario)
+
+
+def test_on_a_full_disk_callers_are_refused_and_told_events_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "RETRY", 0.01)
+
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        await loop.ask(submitted("bert"))
+        await phase(loop, "default/bert", "RUNNING")
+        before = loop.cluster
+        journal.full = True
+        loop.tell(NodeCordoned(loop.clock(), "here"))
+        loop.tell(JobDeleted(loop.clock(), "default/bert"))
+        with pytest.raises(StoreUnavailable):
+            await loop.ask(submitted("gpt"))
+        assert loop.cluster is before
+        journal.full = False
+        while "default/bert" in loop.cluster.jobs:
+            with loop.waiters.change("default/bert") as change:
+                await asyncio.wait_for(change, 10)
+        assert "default/gpt" not in loop.cluster.jobs
+        assert loop.cluster.nodes["here"].stage.value == "Ready,SchedulingDisabled"
+
+    with_loop(tmp_path, scenario)
+
+
+def test_a_bug_in_the_controller_is_logged_and_the_server_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = handle
+
+    def broken(cluster: Cluster, event: Event) -> tuple[Cluster, Sequence[Command]]:
+        if isinstance(event, JobSubmitted) and event.spec.name == "bad":
+            raise KeyError("bad luck")
+        return real(cluster, event)
+
+    monkeypatch.setattr(loop_module, "handle", broken)
+
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        bad, good = await asyncio.gather(
+            loop.ask(submitted("bad")), loop.ask(submitted("good")), return_exceptions=True
+        )
+        assert isinstance(bad, KeyError)
+        assert isinstance(good, Cluster)
+        assert set(loop.cluster.jobs) == {"default/good"}
+
+    with caplog.at_level(logging.ERROR, "midflight.server"):
+        with_loop(tmp_path, scenario)
+    assert "JobSubmitted uid='uid of bad' was not handled" in caplog.text
+
+
+def test_what_cannot_be_written_is_left_out_and_the_rest_is_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        found = await asyncio.gather(
+            *(loop.ask(submitted(name)) for name in ("one", "half\ud800", "two")),
+            return_exceptions=True,
+        )
+        assert [isinstance(one, Cluster) for one in found] == [True, False, True]
+        assert set(journal.load().jobs) == {"default/one", "default/two"}
+
+    with_loop(tmp_path, scenario)
+    assert "cannot be written" in caplog.text
+
+
+def test_a_deadline_is_kept_although_nobody_says_anything(tmp_path: Path) -> None:
+    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+        spec = Spec(Kind.ETJOB, "large", "python train.py", min_workers=1, gpus=99)
+        patient = replace(spec, max_wait_time=0.2)
+        await loop.ask(lambda _, now: JobSubmitted(now, patient, "1"))
+        await phase(loop, "default/large", "MAX_WAIT_TIME_EXCEEDED")
+
+    with_loop(tmp_path, scenario)
+
+
+def test_who_waits_when_the_server_ends_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        loop = Loop(Journal(tmp_path / "journal.db"), FakeBackend(tmp_path))
+        await loop.start()
+        await loop.ask(submitted("bert"))
+        with loop.waiters.change("default/bert") as change:
+            await asyncio.gather(loop.close(), asyncio.wait((change,), timeout=10))
+            with pytest.raises(Unreachable, match="ending"):
+                change.result()
+        with pytest.raises(MidflightError, match="ending"):
+            await loop.ask(submitted("gpt"))
+
+    asyncio.run(main())
