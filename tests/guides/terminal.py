@@ -45,7 +45,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def type(self, line: str, *, code: int | None = 0, within: float = PATIENCE) -> Said:
+    def types(self, line: str, *, code: int | None = 0, within: float = PATIENCE) -> Said:
         """Run one line as a shell would; its exit code must be `code`, unless that is None."""
         done = subprocess.run(
             ["bash", "-c", line],
@@ -66,7 +66,7 @@ class Terminal:
         deadline = time.monotonic() + within
         said = Said(0, "", "")
         while time.monotonic() < deadline:
-            said = self.type(line, code=None)
+            said = self.types(line, code=None)
             if wanted(said.out):
                 return said.out
             time.sleep(0.1)
@@ -77,11 +77,11 @@ class Terminal:
         mark = f"MIDFLIGHT_HOME={self.home}".encode()
         found = {}
         for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal() and int(folder.name) != os.getpid():
-                if mark in _read(folder / "environ").split(b"\0"):
-                    words = _read(folder / "cmdline").replace(b"\0", b" ").decode(errors="replace")
-                    if words:  # a zombie has none
-                        found[int(folder.name)] = words.strip()
+            if not folder.name.isdecimal() or int(folder.name) == os.getpid():
+                continue
+            words = _read(folder / "cmdline").replace(b"\0", b" ").decode(errors="replace")
+            if words and mark in _read(folder / "environ").split(b"\0"):  # a zombie has neither
+                found[int(folder.name)] = words.strip()
         return found
 
     def __exit__(
@@ -94,7 +94,7 @@ class Terminal:
             print(self._tell())
         left: dict[int, str] = {}
         if error is None:
-            self.type("midflight down --jobs")
+            self.types("midflight down --jobs")
             deadline = time.monotonic() + 30
             while (left := self.processes()) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -120,7 +120,7 @@ class Terminal:
 def table_under(header: str, text: str) -> list[dict[str, str]]:
     """The rows of the table whose header line begins with these words, by column name."""
     lines = [line.strip() for line in text.splitlines()]
-    start = next(n for n, line in enumerate(lines) if re.split(r"\s{2,}", line)[: 1] == [header])
+    start = next(n for n, line in enumerate(lines) if re.split(r"\s{2,}", line)[:1] == [header])
     names = re.split(r"\s{2,}", lines[start])
     rows = []
     for line in lines[start + 1 :]:

@@ -74,6 +74,7 @@ class Instance:
     stop_by: float | None = None  # when a stopping one is killed
     retry_at: float = 0.0  # not started again before
     leaving: bool = False  # it is to be gone for good once it has ended
+    failures: int = 0  # bad ends in a row; each makes the pause before the next start longer
 
 
 class Progress(enum.Enum):
@@ -109,6 +110,7 @@ class Operation:
     message: str = ""
     asked_at: float | None = None
     ended_at: float | None = None
+    changes: int = 0  # how often it has changed
 
 
 @dataclass(frozen=True)
@@ -159,3 +161,6 @@ class Node:
 class Cluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)  # by key, NAMESPACE/NAME
+    # Keys of the jobs to which anything can still happen by itself, so that finished ones cost
+    # nothing. It follows from the jobs; None: not counted yet.
+    active: frozenset[str] | None = None

@@ -15,7 +15,7 @@ from midflight.errors import UsageError
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+RUN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 
 def home(env: Mapping[str, str]) -> Path:
@@ -23,7 +23,7 @@ def home(env: Mapping[str, str]) -> Path:
 
 
 def check_name(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not RUN_NAME.fullmatch(name):
         raise UsageError(
             f"a run's name has lower case letters, digits, '-' and '.', at most 63 of them, "
             f"and begins and ends with a letter or digit; got {name!r}"

@@ -1,0 +1,64 @@
+"""Deadlines: when something happens to a job although nobody says anything.
+
+Each one here is acted on by `settling.py` or what it calls as soon as it is over, so a deadline
+never stays in the past. A duration of 0 means that there is none, as in Arena's flags.
+"""
+
+from collections.abc import Iterator
+
+from midflight.controller import roster
+from midflight.controller.operating import SLACK
+from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
+from midflight.controller.stopping import LATE
+
+
+def next_deadline(cluster: Cluster) -> float | None:
+    """The earliest of all jobs, None if there is none."""
+    keys = cluster.jobs if cluster.active is None else cluster.active
+    return min((d for key in keys for d in deadlines_of(cluster.jobs[key])), default=None)
+
+
+def deadlines_of(job: Job) -> Iterator[float]:
+    for instance in job.instances.values():
+        if instance.stage is Stage.STOPPING and instance.stop_by is not None:
+            yield instance.stop_by + LATE
+    if job.deleting:
+        return
+    if job.finished:
+        if (at := gone_at(job)) is not None:
+            yield at
+        return
+    yield from (at for at in (waited_at(job), ran_at(job)) if at is not None)
+    for instance in job.instances.values():
+        if instance.stage is Stage.PENDING and instance.retry_at:
+            yield instance.retry_at
+    yield from map(_of_operation, _with_deadline(job))
+
+
+def gone_at(job: Job) -> float | None:
+    """When a finished job is deleted."""
+    ttl = job.spec.ttl_after_finished
+    return job.ended_at + ttl if ttl and job.ended_at is not None else None
+
+
+def waited_at(job: Job) -> float | None:
+    """When a job has waited too long for its first run."""
+    longest = job.spec.max_wait_time
+    return job.created_at + longest if longest and job.started_at is None else None
+
+
+def ran_at(job: Job) -> float | None:
+    """When a job has run too long."""
+    longest = job.spec.running_timeout
+    return job.started_at + longest if longest and job.started_at is not None else None
+
+
+def _with_deadline(job: Job) -> list[Operation]:
+    """The others wait for instances to end, and those have their own."""
+    without = (Progress.STOPPING, Progress.ROLLING_BACK)
+    return [o for o in roster.open_operations(job) if o.progress not in without]
+
+
+def _of_operation(operation: Operation) -> float:
+    asked = operation.progress is Progress.ASKED
+    return operation.deadline + (SLACK if asked else 0.0)

@@ -1,0 +1,235 @@
+"""`handle(cluster, event) -> (cluster, commands)`: the controller's whole judgement.
+
+One small function per event takes in what happened; `settle_all` then does what is due. Events
+about jobs, instances or attempts that are no more are stale, and change nothing.
+"""
+
+from typing import assert_never, cast
+
+from midflight.controller import events, finishing, moving, operating, roster
+from midflight.controller.commands import Command, FetchCode, StartInstance, WriteHosts
+from midflight.controller.deadlines import deadlines_of
+from midflight.controller.draft import Draft
+from midflight.controller.ending import Fate, described, ended, fate_of
+from midflight.controller.scaling import SCALEOUT
+from midflight.controller.settling import settle_all
+from midflight.controller.state import (
+    ON_NODE,
+    Cluster,
+    Code,
+    Instance,
+    Job,
+    Operation,
+    Phase,
+    Stage,
+)
+
+ServerEvent = events.ServerStarted | events.TimePassed
+JobEvent = (
+    events.JobSubmitted
+    | events.JobDeleted
+    | events.ScaleAsked
+    | events.CodeFetched
+    | events.CodeNotFetched
+    | events.ResizeEnded
+    | events.ResizeProgressed
+)
+InstanceEvent = events.InstanceStarted | events.InstanceNotStarted | events.InstanceEnded
+NodeEvent = (
+    events.NodesChanged
+    | events.NodeCordoned
+    | events.NodeDrained
+    | events.NodeLost
+    | events.NodeReturned
+)
+AnyEvent = ServerEvent | JobEvent | InstanceEvent | NodeEvent
+
+
+def handle(cluster: Cluster, event: events.Event) -> tuple[Cluster, tuple[Command, ...]]:
+    draft = Draft(cluster, event.at)
+    _take_in(draft, cast(AnyEvent, event))
+    settle_all(draft)
+    return draft.close()
+
+
+def _take_in(draft: Draft, event: AnyEvent) -> None:
+    match event:
+        case events.ServerStarted():
+            _take_up(draft)
+        case events.TimePassed():
+            _note_deadlines(draft)
+        case (
+            events.InstanceStarted() | events.InstanceNotStarted() | events.InstanceEnded()
+        ) as news:
+            _about_instance(draft, news)
+        case events.JobSubmitted():
+            _submitted(draft, event)
+        case (
+            events.NodesChanged()
+            | events.NodeCordoned()
+            | events.NodeDrained()
+            | events.NodeLost()
+            | events.NodeReturned()
+        ) as news:
+            _about_nodes(draft, news)
+        case _:
+            if event.key in draft.jobs:
+                _about_job(draft, event)
+                draft.touch([event.key])
+
+
+def _about_job(draft: Draft, event: JobEvent) -> None:
+    match event:
+        case events.JobDeleted():
+            finishing.delete(draft, event.key)
+        case events.ScaleAsked():
+            _scale_asked(draft, event)
+        case events.CodeFetched():
+            _code_fetched(draft, event)
+        case events.CodeNotFetched():
+            _code_not_fetched(draft, event)
+        case events.ResizeEnded():
+            operating.answered(draft, event.key, event.operation, event.ok, event.detail)
+        case events.ResizeProgressed():
+            operating.progressed(draft, event.key, event.operation, event.detail)
+        case events.JobSubmitted():
+            pass  # taken in already
+        case _:
+            assert_never(event)
+
+
+def _about_instance(draft: Draft, event: InstanceEvent) -> None:
+    instance = _current(draft, event)
+    if instance is None:
+        return
+    match event:
+        case events.InstanceStarted():
+            _started(draft, event, instance)
+        case events.InstanceNotStarted():
+            text = f"could not be started: {event.reason}"
+            ended(draft, event.key, instance, Fate.UNSTARTED, None, text)
+        case events.InstanceEnded():
+            text = event.reason or described(event.code)
+            ended(draft, event.key, instance, fate_of(event.code), event.code, text)
+        case _:
+            assert_never(event)
+    draft.touch([event.key])
+
+
+def _about_nodes(draft: Draft, event: NodeEvent) -> None:
+    match event:
+        case events.NodesChanged():
+            moving.nodes_changed(draft, event.nodes)
+        case events.NodeCordoned():
+            moving.cordon(draft, event.node)
+        case events.NodeDrained():
+            moving.drain(draft, event.node)
+        case events.NodeLost():
+            moving.lose(draft, event.node)
+        case events.NodeReturned():
+            moving.give_back(draft, event.node)
+        case _:
+            assert_never(event)
+
+
+# --- the server -------------------------------------------------------------------------------
+
+
+def _take_up(draft: Draft) -> None:
+    """Give every command again whose outcome was not heard of; what is due is settled after."""
+    for job in draft.by_age(draft.active):
+        if job.code is Code.FETCHING and not job.deleting and not job.finished:
+            draft.commands.append(FetchCode(job.key))
+        if roster.is_elastic(job.spec) and roster.hosts(job) and not job.finished:
+            draft.commands.append(WriteHosts(job.key, roster.hosts(job)))
+        for instance in roster.on_node(job):
+            if instance.stage is Stage.STARTING:
+                draft.commands.append(StartInstance(job.key, instance.name, instance.attempt))
+            elif instance.stage is Stage.STOPPING:
+                left = (instance.stop_by or draft.now) - draft.now
+                draft.stop(job.key, instance, max(left, 0.0))
+        operating.ask_again(draft, job.key)
+    draft.touch(draft.active)
+
+
+def _note_deadlines(draft: Draft) -> None:
+    for key in draft.active:
+        if any(at <= draft.now for at in deadlines_of(draft.jobs[key])):
+            draft.touch([key])
+
+
+# --- jobs -------------------------------------------------------------------------------------
+
+
+def _submitted(draft: Draft, event: events.JobSubmitted) -> None:
+    spec = event.spec
+    if spec.key in draft.jobs:
+        return
+    code = Code.NONE if spec.sync is None else Code.FETCHING
+    reason = "" if spec.sync is None else "its code is being fetched"
+    draft.put_job(Job(spec, event.uid, event.at, spec.workers, code=code, reason=reason))
+    draft.touch([spec.key])
+    draft.record(spec.key, f"job/{spec.name}", "Submitted", "the job was accepted")
+    if spec.sync is not None:
+        draft.commands.append(FetchCode(spec.key))
+        text = f"fetching code with {spec.sync.mode}"  # a source may hold a password
+        draft.record(spec.key, f"job/{spec.name}", "FetchingCode", text)
+
+
+def _scale_asked(draft: Draft, event: events.ScaleAsked) -> None:
+    job = draft.jobs[event.key]
+    was = roster.projected(job)
+    operation = Operation(
+        event.operation,
+        event.kind,
+        len(event.names) or event.count,
+        event.timeout,
+        created_at=event.at,
+        deadline=event.at + event.timeout,
+        workers=event.names,
+        was=was,
+        partial=event.partial,
+        message="it waits for its turn",
+    )
+    change = operation.count if event.kind == SCALEOUT else -operation.count
+    operating.accept(draft, event.key, operation, was + change)
+    if job.finished or job.deleting:
+        operating.close_all(draft, event.key, "the job is over")
+
+
+def _code_fetched(draft: Draft, event: events.CodeFetched) -> None:
+    job = draft.jobs[event.key]
+    if job.code is Code.FETCHING and not job.finished and not job.deleting:
+        commit = job.commit or event.commit  # what came first holds for all that come later
+        draft.set_job(event.key, code=Code.READY, commit=commit, reason="")
+        text = f"at commit {commit[:12]}" if commit else "the code is there"
+        draft.record(event.key, draft.about_job(event.key), "CodeFetched", text)
+
+
+def _code_not_fetched(draft: Draft, event: events.CodeNotFetched) -> None:
+    job = draft.jobs[event.key]
+    if job.code is Code.FETCHING and not job.finished and not job.deleting:
+        text = f"its code could not be fetched: {event.reason}"
+        finishing.finish(draft, event.key, Phase.FAILED, text)
+
+
+# --- instances --------------------------------------------------------------------------------
+
+
+def _current(draft: Draft, event: InstanceEvent) -> Instance | None:
+    """The instance on its node that the event is about, None if that is no more."""
+    job = draft.jobs.get(event.key)
+    instance = job.instances.get(event.instance) if job is not None else None
+    if instance is None or instance.attempt != event.attempt or instance.stage not in ON_NODE:
+        return None
+    return instance
+
+
+def _started(draft: Draft, event: events.InstanceStarted, instance: Instance) -> None:
+    """Said again after a restart of the server, so times that are known stay."""
+    at = draft.now if instance.started_at is None else instance.started_at
+    stage = Stage.RUNNING if instance.stage is Stage.STARTING else instance.stage
+    draft.set_instance(event.key, instance.name, pid=event.pid, started_at=at, stage=stage)
+    if instance.stage is Stage.STARTING:
+        text = f"running on {instance.node} as process {event.pid}"
+        draft.record(event.key, f"instance/{instance.name}", "Started", text)

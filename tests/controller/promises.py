@@ -1,0 +1,89 @@
+"""What must hold after every event, whatever the order: checked by the scenario as it goes by."""
+
+from midflight.controller import commands as do
+from midflight.controller import events, roster
+from midflight.controller.deadlines import next_deadline
+from midflight.controller.state import OPEN, Cluster, Job, Progress, Stage
+
+
+class Promises:
+    def check(
+        self,
+        before: Cluster,
+        event: events.Event,
+        after: Cluster,
+        given: tuple[do.Command, ...],
+    ) -> None:
+        no_device_twice(after)
+        commands_have_jobs(before, after, given)
+        deadlines_lie_ahead(event, after)
+        what_is_active_is_known(after)
+        for key, job in after.jobs.items():
+            sizes_stay_in_bounds(job)
+            phases_are_true(job)
+            if (former := before.jobs.get(key)) is not None:
+                ends_do_not_move(former, job)
+
+
+def no_device_twice(cluster: Cluster) -> None:
+    held: set[tuple[str, int]] = set()
+    for job in cluster.jobs.values():
+        for instance in job.instances.values():
+            if not roster.holds(instance):
+                continue
+            assert len(instance.devices) == instance.gpus
+            for device in instance.devices:
+                assert (instance.node, device) not in held, f"{instance.name} got a used device"
+                held.add((instance.node, device))
+
+
+def commands_have_jobs(before: Cluster, after: Cluster, given: tuple[do.Command, ...]) -> None:
+    gone: set[str] = set()
+    for command in given:
+        if command.key:  # a node's record has none
+            assert command.key in before.jobs or command.key in after.jobs
+        assert command.key not in gone, f"{command} for a job that was removed"
+        if isinstance(command, do.RemoveJob):
+            gone.add(command.key)
+            assert command.key not in after.jobs
+        if isinstance(command, do.StartInstance):
+            instance = after.jobs[command.key].instances[command.instance]
+            assert instance.attempt == command.attempt
+
+
+def deadlines_lie_ahead(event: events.Event, cluster: Cluster) -> None:
+    if isinstance(event, events.TimePassed | events.ServerStarted):
+        deadline = next_deadline(cluster)
+        assert deadline is None or deadline > event.at
+
+
+def what_is_active_is_known(cluster: Cluster) -> None:
+    if cluster.active is not None:
+        assert cluster.active == {k for k, job in cluster.jobs.items() if roster.is_active(job)}
+
+
+def sizes_stay_in_bounds(job: Job) -> None:
+    assert job.spec.least <= job.wanted <= job.spec.most
+    assert len(roster.staying(job)) <= job.spec.most
+    running = [
+        o for o in job.operations if o.progress in OPEN and o.progress is not Progress.QUEUED
+    ]
+    assert len(running) <= 1
+    for operation in running:
+        assert job.spec.least <= operation.target <= job.spec.most
+
+
+def phases_are_true(job: Job) -> None:
+    if job.finished:
+        assert job.ended_at is not None
+        assert not [o for o in job.operations if o.progress in OPEN]
+        assert Stage.PENDING not in {i.stage for i in job.instances.values()}
+    else:
+        assert job.ended_at is None
+
+
+def ends_do_not_move(before: Job, after: Job) -> None:
+    if before.uid == after.uid and before.finished:
+        assert after.phase is before.phase
+        assert after.ended_at == before.ended_at
+        assert after.started_at == before.started_at
