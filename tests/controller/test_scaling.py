@@ -3,7 +3,7 @@
 import pytest
 
 from midflight.controller import commands as do
-from midflight.controller import events
+from midflight.controller import events, views
 from midflight.controller.state import Phase, Progress
 from tests.controller.scenario import Scenario, node
 
@@ -174,6 +174,9 @@ def test_the_number_of_a_worker_that_left_last_is_used_again() -> None:
     s.scale("scalein", names=("worker-0",))
     s.scale("scaleout", 1)
     assert s.operation().workers == ("job-worker-4",)
+    worker = s.instance("worker-3")
+    assert worker.attempt == 2  # news of the one before it is stale
+    assert views.instance_view(s.cluster, worker, s.now)["restarts"] == 0
 
 
 def test_workers_that_never_found_room_leave_without_the_training_losing_a_member() -> None:

@@ -62,7 +62,12 @@ class Draft:
     # --- instances --------------------------------------------------------------------------
 
     def add_instances(self, key: str, instances: Iterable[Instance]) -> None:
-        new = {instance.name: instance for instance in instances}
+        """One that has the name of another that is gone goes on counting its attempts."""
+        used = self.jobs[key].attempts
+        new = {
+            i.name: replace(i, attempt=used.get(i.name, 0), first_attempt=used.get(i.name, 0) + 1)
+            for i in instances
+        }
         self.set_job(key, instances={**self.jobs[key].instances, **new})
 
     def set_instance(self, key: str, name: str, **changes: Any) -> Instance:
@@ -76,7 +81,8 @@ class Draft:
     def drop_instance(self, key: str, name: str) -> None:
         old = self.jobs[key].instances[name]
         rest = {other: i for other, i in self.jobs[key].instances.items() if other != name}
-        self.set_job(key, instances=rest)
+        attempts = {**self.jobs[key].attempts, name: old.attempt}
+        self.set_job(key, instances=rest, attempts=attempts)
         self._note_room(old, None)
 
     def _note_room(self, old: Instance, new: Instance | None) -> None:

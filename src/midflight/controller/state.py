@@ -66,7 +66,8 @@ class Instance:
     reason: str = ""  # why it waits, or how it ended
     node: str = ""
     devices: tuple[int, ...] = ()
-    attempt: int = 0  # starts so far; an event about an older one is stale
+    attempt: int = 0  # of its name, so far; an event about an older one is stale
+    first_attempt: int = 1  # more than 1 if there was another one of its name before
     pid: int = 0
     started_at: float | None = None  # of this attempt
     ended_at: float | None = None
@@ -125,7 +126,7 @@ class Job:
     commit: str = ""  # what the code was resolved to, at first
     instances: dict[str, Instance] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()  # oldest first
-    next_index: int = 0  # of the next worker
+    attempts: dict[str, int] = field(default_factory=dict)  # of instances that are gone, by name
     restarts: int = 0
     started_at: float | None = None  # when it first ran
     ended_at: float | None = None

@@ -83,7 +83,7 @@ def instance_view(cluster: Cluster, instance: Instance, now: float) -> InstanceV
         "node": instance.node or NONE,
         "nodeIP": _address(cluster, instance.node),
         "pid": instance.pid,
-        "restarts": max(instance.attempt - 1, 0),
+        "restarts": max(instance.attempt - instance.first_attempt, 0),
         "exitCode": None if instance.stage in ON_NODE else instance.exit_code,
         "createTime": time_text(instance.created_at),
         "startTime": _time_or_none(instance.started_at),
