@@ -6,6 +6,7 @@ the training process, or, for torchrun, whose workers never survive, the agent a
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -68,9 +69,19 @@ def up_to(own: Sequence[Line], event: float, count: int) -> list[Line]:
     return list(own[: before + count])
 
 
-def longest_gap(own: Sequence[Line], since: float) -> float:
+def longest_gap(own: Sequence[Line], since: float, until: float = math.inf) -> float:
     """The longest time between two steps of one survivor, the one that `since` falls into too."""
-    return max(after.t - before.t for before, after in pairwise(own) if after.t > since)
+    return max(
+        after.t - before.t
+        for before, after in pairwise(own)
+        if after.t > since and before.t < until
+    )
+
+
+def aftermath(own: Sequence[Line], size: int, since: float, steps: int) -> float:
+    """When a survivor has made so many steps at the new size."""
+    times = [line.t for line in own if line.t > since and line.size == size]
+    return times[min(steps, len(times)) - 1]
 
 
 def longest_wait(own: Sequence[Line], event: float) -> float:

@@ -3,14 +3,14 @@
 What is subtracted as "a normal step" is the median step of the world *after* the event, for both
 directions: the interrupted interval ends with a step of that world, and on a machine with fewer
 cores than workers a bigger world's step takes longer. Of the survivors the one that waited longest
-counts. Two figures are given: "gap", the longest interval between the request and the end of the
-window, and "switch", the interval in which the size changed. The first also holds whatever else
-happened meanwhile (a cold newcomer's imports compete for the cores); "quiet gap" is the same figure
-over a window in which nothing was asked, to judge that by.
+counts. Two figures are given: "gap", the longest interval between the request and the tenth step
+at the new size, and "switch", the interval in which the size changed. The first also holds whatever
+else happened meanwhile (a cold newcomer's imports compete for the cores, and so does a leaver's
+end); "quiet gap" is the same figure over ten steps in which nothing was asked, to judge that by.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from bench.broadcast import broadcast_seconds
 from bench.cases.pace import EVENT, START, Pace, pace
@@ -18,6 +18,7 @@ from bench.processes import Run
 from bench.rows import Row
 from bench.steps import (
     Line,
+    aftermath,
     by_who,
     first_step,
     longest_gap,
@@ -27,6 +28,7 @@ from bench.steps import (
 )
 from bench.systems import Fleet, Shape, System
 
+AFTERMATH = 10  # steps at the new size that still count as the event's
 BIG = 10  # megabytes from which on a pause is compared to a broadcast of the state
 
 
@@ -91,12 +93,15 @@ def _shrink(fleet: Fleet, shape: Shape, own: Pace) -> tuple[float, float]:
 
 
 def worst_gap(
-    lines: list[Line], size: int, since: float, survivors: Iterable[int] | None = None
+    lines: list[Line], size: int, since: float, survivors: Collection[int] | None = None
 ) -> float:
     """The longest gap of any survivor (default: of anyone) less a normal step of that size."""
     normal = step_time(lines, size, since)
-    logs = by_who(lines)
-    return max(longest_gap(logs[who], since) for who in survivors or logs) - normal
+    logs = {who: own for who, own in by_who(lines).items() if not survivors or who in survivors}
+    gaps = [
+        longest_gap(own, since, aftermath(own, size, since, AFTERMATH)) for own in logs.values()
+    ]
+    return max(gaps) - normal
 
 
 def _worst_switch(lines: list[Line], size: int, since: float, survivors: Iterable[int]) -> float:

@@ -7,6 +7,7 @@ that the command line, the agent and the coordinator never pay for it.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from midflight import leaving as _leaving  # noqa: F401 - early, so that it comes last at the end
 from midflight.errors import MidflightError, WorldChanged
 
 if TYPE_CHECKING:

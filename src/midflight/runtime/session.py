@@ -5,7 +5,6 @@ is due (`membership`), and agrees on the state with the members of a new world (
 a script does between two boundaries is `job.Job`'s.
 """
 
-import contextlib
 import os
 import signal
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import nn
 
+from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
@@ -268,7 +268,7 @@ class Session:
                 case Dismissed(reason, failed):
                     if failed:
                         raise GivenUp(reason)
-                    _step_aside()
+                    leaving.dismiss()
                     raise SystemExit(0)
 
     def _try_to_enter(self, order: Enter) -> None:
@@ -345,12 +345,6 @@ class Session:
 def _default_backend(modules: Mapping[str, nn.Module]) -> str:
     on_gpu = any(p.is_cuda for m in modules.values() for p in m.parameters())
     return "nccl" if on_gpu and torch.cuda.device_count() > 1 else "gloo"
-
-
-def _step_aside() -> None:
-    """Ending a process with torch in it takes 0.2 s of a core: not from the others."""
-    with contextlib.suppress(OSError):
-        os.nice(19)
 
 
 def _silence(error: Exception) -> None:
