@@ -1,8 +1,8 @@
-"""`make demo`: a real elastic job on this machine, what happens to it, and what that costs.
+"""`make demo`: this machine as a small cluster, one training job on it, and what happens to both.
 
-The job grows, loses a worker, has another one hang, shrinks, ends, and is audited. The pause of an
-event is the longest time between two steps of a worker that was there before and after it, less
-what a step takes anyway.
+The job is submitted and made larger, loses a worker, has another one hang, the server is killed,
+the job is made smaller, ends, and is audited. The pause of an event is the longest time between two
+steps of a worker that was there before and after it, less what a step takes anyway.
 """
 
 import os
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 import pauses
 from live import NAME, DemoError, Live
 
-FLAGS = ("-np", "2", "--min-np", "1", "--max-np", "4", "--warm", "2", "--cooldown", "1", "1")
+SIZES = ("--workers=2", "--min-workers=1", "--max-workers=4")
 
 
 class Story:
@@ -25,8 +25,14 @@ class Story:
     def say(self, line: str) -> None:
         print(f"{time.monotonic() - self._began:5.1f} s  {line}", flush=True)
 
-    def more(self, line: str) -> None:
-        print(f"         {line}", flush=True)
+    def more(self, text: str) -> None:
+        for line in text.splitlines():
+            print(f"         {line}".rstrip(), flush=True)
+
+    def types(self, *words: str) -> None:
+        """One command, and what it prints."""
+        self.say(f"$ midflight {' '.join(words)}")
+        self.more(self._live.command(*words))
 
     def cost(self, survivors: Iterable[str], since: float, until: float) -> str:
         pause = pauses.pause(self._live.logs(), survivors, since, until)
@@ -36,73 +42,98 @@ class Story:
         )
 
     def start(self) -> None:
-        self.say(f"$ midflight run --name {NAME} {' '.join(FLAGS)} -- python train.py")
+        self.types("up", "--nodes", "3", "--gpus-per-node", "2")
+        self.say(f"$ midflight submit etjob --name={NAME} --gpus=1 {' '.join(SIZES)} 'python ...'")
+        job = ("submit", "etjob", f"--name={NAME}", "--gpus=1", *SIZES, self._live.training)
+        self.more(self._live.command(*job))
         self._live.until_training(2)
         self._settle()
-        self.say("2 workers are training")
+        self.types("list")
+        self.types("get", NAME)
 
     def _settle(self) -> None:
         names = [member.name for member in self._live.members()]
         self._live.until_stepping(names, time.monotonic(), steps=40)
 
-    def resize(self, size: int) -> None:
+    def scale(self, verb: str, count: int) -> None:
         before = {member.name for member in self._live.members()}
-        self.say(f"$ midflight resize {NAME} --to {size}")
         since = time.monotonic()
-        line = self._live.command("resize", NAME, "--to", str(size))
+        self.types(verb, "etjob", f"--name={NAME}", f"--count={count}", "--timeout=1m", "--wait")
         names = [member.name for member in self._live.members()]
         until = self._live.until_stepping(names, time.monotonic())
-        self.say(line)
         joined = pauses.first_step(self._live.logs(), since)
         if joined is not None:
-            self.more(f"{joined:.2f} s from the request to the newcomers' first step")
+            self.more(f"{joined:.2f} s from the command to the newcomers' first step")
         self.more(f"pause of those who stayed: {self.cost(before & set(names), since, until)}")
         self._settle()
 
-    def strike(self, rank: int, how: signal.Signals, told: str) -> None:
-        """A worker dies or hangs; the others go on, and somebody takes its place."""
+    def kill_a_worker(self) -> None:
+        """Its instance is started again, and joins the others."""
         members = self._live.members()
-        victim = members[rank]
+        victim = next(member for member in members if member.host.endswith("-worker-0"))
         others = [member.name for member in members if member is not victim]
-        self.say(told.format(name=victim.name, rank=rank))
         since = time.monotonic()
-        os.kill(victim.pid, how)
+        self.types("chaos", "kill", NAME, victim.host)
         until = self._live.until_stepping(others, since)
         self.say(f"the other {len(others)} went on where they were")
         self.more(f"pause: {self.cost(others, since, until)}")
         self._live.until_training(len(members))
-        new = next(m for m in self._live.members() if m.name not in {o.name for o in members})
-        arrived = self._live.until_stepping([new.name], until, steps=2)
-        self.say(f"{new.name} has taken the place of {victim.name}, after a cool-down of 1 s")
-        self.more(f"pause: {self.cost(others, until, arrived)}")
+        self.say(f"{victim.host} is back and has joined them")
         self._settle()
 
+    def let_one_hang(self) -> None:
+        members = self._live.members()
+        victim = members[1]
+        others = [member.name for member in members if member is not victim]
+        self.say(f"$ kill -STOP {victim.pid}    # rank 1 hangs")
+        since = time.monotonic()
+        os.kill(victim.pid, signal.SIGSTOP)
+        until = self._live.until_stepping(others, since)
+        self.say(f"it was found, and the other {len(others)} went on where they were")
+        self.more(f"pause: {self.cost(others, since, until)}")
+        self._live.until_training(len(members))
+        self.say("another one has taken its place")
+        self._settle()
+
+    def kill_the_server(self) -> None:
+        names = [member.name for member in self._live.members()]
+        server = next(
+            line.split()[3].rstrip(",")
+            for line in self._live.command("status").splitlines()
+            if line.startswith("server:")
+        )
+        self.say(f"$ kill -KILL {server}    # the server")
+        since = time.monotonic()
+        os.kill(int(server), signal.SIGKILL)
+        until = self._live.until_stepping(names, since, steps=20)
+        self.more(f"pause of the training: {self.cost(names, since, until)}")
+        self.types("list", "-o", "wide")
+
     def end(self) -> None:
-        code = self._live.end()
-        if code != 0:
-            raise DemoError(f"the run ended with exit code {code}:\n{self._live.output()}")
-        steps = max(log[-1].number for log in self._live.logs().values())
-        self.say(f"the script has come to its end after {steps} steps, exit code 0")
-        left = self._live.left_over()
-        if left:
-            raise DemoError(f"processes are left over: {left}")
-        self.say(f"$ midflight audit {NAME}")
-        print(f"\n{self._live.command('audit', NAME)}\n")
+        self.types("top", "node")
+        self.types("logs", NAME, "--tail", "4")
+        self._live.end()
+        self.types("wait", NAME, "--timeout", "1m")
+        self.types("audit", NAME)
+        self.types("delete", NAME)
+        self.types("down")
+        self._live.until("everything had ended", lambda: not self._live.left_over())
         self.say("no process is left")
 
 
 def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    print("Midflight: one training job on this machine, 2 to 4 workers, 1 MB of gradients\n")
+    print("Midflight: three simulated nodes on this machine, one job of 2 to 4 workers\n")
     try:
-        with Live(*FLAGS) as live:
+        with Live() as live:
             story = Story(live)
             story.start()
-            story.resize(4)
-            story.strike(0, signal.SIGKILL, "kill -KILL: {name}, rank {rank}")
-            story.strike(2, signal.SIGSTOP, "kill -STOP: {name}, rank {rank}; it hangs")
-            story.resize(2)
+            story.scale("scaleout", 2)
+            story.kill_a_worker()
+            story.let_one_hang()
+            story.kill_the_server()
+            story.scale("scalein", 2)
             story.end()
     except KeyboardInterrupt:
         print("\ninterrupted; nothing is left running", file=sys.stderr)

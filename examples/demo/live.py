@@ -1,7 +1,8 @@
-"""A run in a home of its own: started, watched, asked for things, and surely ended."""
+"""A cluster in a home of its own: its server, one job, and the certainty that nothing is left."""
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,24 +32,14 @@ class DemoError(Exception):
 
 
 class Live:
-    """The run, from start to end. Whatever happens, no process of it is left afterwards."""
-
-    def __init__(self, *flags: str) -> None:
-        self._flags = flags
+    """The cluster, from start to end. Whatever happens, no process of it is left afterwards."""
 
     def __enter__(self) -> Self:
         self._place = tempfile.TemporaryDirectory(prefix="midflight-demo-")
         self.folder = Path(self._place.name)
         os.environ["MIDFLIGHT_HOME"] = self._place.name
-        train = (sys.executable, str(TRAIN), "--out", self._place.name)
-        with (self.folder / "output").open("wb") as output:
-            self._launcher = subprocess.Popen(
-                [*MIDFLIGHT, "run", "--name", NAME, *self._flags, "--", *train],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is ours to pass on
-            )
+        os.environ["MIDFLIGHT_LOG_FORMAT"] = "text"
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return self
 
     def __exit__(
@@ -58,16 +49,17 @@ class Live:
         trace: TracebackType | None,
     ) -> None:
         try:
-            if self._launcher.poll() is None:
-                self._launcher.send_signal(signal.SIGINT)
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._launcher.wait(8.0)
-            for pid in self.left_over():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            self._launcher.wait()
+            for _ in range(20):
+                for pid in self.left_over():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         finally:
             self._place.cleanup()
+
+    @property
+    def training(self) -> str:
+        """The job's command."""
+        return shlex.join(["python", str(TRAIN), "--out", str(self.folder)])
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -75,23 +67,18 @@ class Live:
         found = {path.stem: path.read_text() for path in self.folder.glob("*.steps")}
         return {name: pauses.parse(text) for name, text in found.items()}
 
-    def output(self) -> str:
-        return (self.folder / "output").read_text(errors="replace")
-
     def until(self, what: str, reached: Callable[[], bool]) -> float:
         """Wait for something; the moment at which it was there."""
         deadline = time.monotonic() + PATIENCE
         while not reached():
-            if self._launcher.poll() is not None:
-                raise self._trouble(f"the run ended (exit code {self._launcher.returncode})", what)
             if time.monotonic() > deadline:
-                raise self._trouble(f"{PATIENCE:g} s have passed", what)
+                raise DemoError(f"{PATIENCE:g} s have passed before {what}\n{self._last_words()}")
             time.sleep(LOOK)
         return time.monotonic()
 
-    def _trouble(self, happened: str, what: str) -> DemoError:
-        last = "\n".join(f"    {line}" for line in self.output().splitlines()[-15:])
-        return DemoError(f"{happened} before {what}; the run's last lines:\n{last}")
+    def _last_words(self) -> str:
+        shown = [self._quietly("get", NAME, "-e"), self._quietly("logs", NAME, "--tail", "15")]
+        return "\n".join(f"    {line}" for text in shown for line in text.splitlines())
 
     def members(self) -> list[MemberStatus]:
         """The members of the present world, by rank; none while it is changing."""
@@ -101,18 +88,20 @@ class Live:
             return []  # it is not up yet
         return [m for m in status.members if m.rank is not None] if status.phase == "stable" else []
 
-    def until_training(self, size: int) -> float:
-        return self.until(f"{size} members were training", lambda: len(self.members()) == size)
+    def until_training(self, size: int) -> None:
+        self.until(f"{size} members were training", lambda: len(self.members()) == size)
 
-    def until_stepping(self, names: list[str], since: float, steps: int = 15) -> float:
-        def reached() -> bool:
+    def until_stepping(self, names: list[str], since: float, steps: int = 5) -> float:
+        """Wait until each of these members has made so many steps since a moment."""
+
+        def stepping() -> bool:
             logs = self.logs()
-            return all(pauses.steps_since(logs.get(n, []), since) >= steps for n in names)
+            return all(pauses.steps_since(logs.get(name, ()), since) >= steps for name in names)
 
-        return self.until(f"{', '.join(names)} had made {steps} steps", reached)
+        return self.until(f"{', '.join(names)} went on", stepping)
 
     def left_over(self) -> list[int]:
-        """Processes that carry this run's home in their environment (where there is a /proc)."""
+        """Processes that carry this home in their environment (where there is a /proc)."""
         mark = f"MIDFLIGHT_HOME={self._place.name}".encode()
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -125,19 +114,20 @@ class Live:
 
     def command(self, *words: str) -> str:
         """Run `midflight ...` as a person would, and return what it printed."""
-        done = subprocess.run(
-            [*MIDFLIGHT, *words], capture_output=True, text=True, timeout=PATIENCE
-        )
+        done = _run(words)
         if done.returncode != 0:
             raise DemoError(f"`midflight {' '.join(words)}` failed: {done.stdout}{done.stderr}")
         return done.stdout.rstrip()
 
-    def end(self) -> int:
-        """Let the script come to its end, a whole epoch from now; its exit code."""
+    def _quietly(self, *words: str) -> str:
+        return _run(words).stdout
+
+    def end(self) -> None:
+        """Let the script come to its end, a whole epoch from now."""
         beside = self.folder / "epochs.new"
         beside.write_text(str(pauses.current_epoch(self.logs()) + 2))
         beside.rename(self.folder / "epochs")
-        try:
-            return self._launcher.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            raise self._trouble(f"{PATIENCE:g} s have passed", "the script ended") from None
+
+
+def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*MIDFLIGHT, *words], capture_output=True, text=True, timeout=PATIENCE)

@@ -232,6 +232,22 @@ async def test_a_probe_tells_running_stopped_and_how_it_ended(tmp_path: Path) ->
 
 
 @scenario
+async def test_a_probe_sees_a_stopped_script_behind_the_shell_that_waits_for_it(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path) as stage:
+        stage.start("m1", "sh", "-c", "sleep 1000 & echo child $!; wait")
+        await stage.coordinator.line("child")
+        send_signal(int(stage.coordinator.lines("m1")[0].split()[1]), signal.SIGSTOP)
+        state = "running"
+        while state == "running":  # the signal is still on its way
+            stage.coordinator.heard.clear()
+            stage.coordinator.say(ProbeMember("m1"))
+            state = (await stage.coordinator.first(MemberProbed)).state
+        assert state == "stopped"
+
+
+@scenario
 async def test_a_port_that_was_found_is_free(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         stage.coordinator.say(FindPort())

@@ -39,7 +39,7 @@ def plan(spec: Spec, instance: Instance, wanted: int | None = None) -> Plan:
 
 def test_an_etjobs_launcher_runs_the_command_in_a_shell() -> None:
     found = plan(ETJOB, LAUNCHER)
-    assert found.argv == ("sh", "-c", "horovodrun python t.py")
+    assert found.argv == ("sh", "-c", "exec horovodrun python t.py")
     assert found.cwd == f"{FOLDER}/work"
     assert found.grace == GRACE
 
@@ -64,7 +64,7 @@ def test_a_command_without_a_launcher_is_run_elastically() -> None:
     found = plan(replace(ETJOB, command="python t.py"), LAUNCHER)
     sizes = ("-np", "6", "--min-np", "2", "--max-np", "18")
     run = ("/opt/venv/bin/python", "-P", "-m", "midflight.run")
-    assert found.argv == (*run, *sizes, "--", "sh", "-c", "python t.py")
+    assert found.argv == (*run, *sizes, "--", "sh", "-c", "exec python t.py")
 
 
 def test_a_launcher_that_starts_again_asks_for_the_size_the_job_has_now() -> None:
@@ -75,7 +75,7 @@ def test_a_launcher_that_starts_again_asks_for_the_size_the_job_has_now() -> Non
 
 def test_where_the_command_runs_can_be_said() -> None:
     in_launcher = replace(ETJOB, command="python driver.py", run_in="launcher")
-    assert plan(in_launcher, LAUNCHER).argv == ("sh", "-c", "python driver.py")
+    assert plan(in_launcher, LAUNCHER).argv == ("sh", "-c", "exec python driver.py")
     assert "midflight.run" in plan(replace(ETJOB, run_in="workers"), LAUNCHER).argv
 
 
@@ -94,7 +94,7 @@ def test_an_etjobs_worker_runs_an_agent_that_is_named_like_the_instance() -> Non
 
 def test_every_instance_of_a_fixed_pytorchjob_runs_the_command() -> None:
     for instance in (MASTER, WORKER):
-        assert plan(PYTORCHJOB, instance).argv == ("sh", "-c", "python t.py")
+        assert plan(PYTORCHJOB, instance).argv == ("sh", "-c", "exec python t.py")
 
 
 def test_a_fixed_pytorchjob_tells_each_instance_its_rank_and_its_master() -> None:

@@ -2,7 +2,12 @@
 
 import pytest
 
-from midflight.backends.local.words import launchers, runs_in_workers, uses_midflight
+from midflight.backends.local.words import (
+    in_place_of_the_shell,
+    launchers,
+    runs_in_workers,
+    uses_midflight,
+)
 
 GUIDE_1 = (
     "horovodrun --verbose -np $((${workers}*${gpus})) --min-np $((${minWorkers}*${gpus})) "
@@ -81,3 +86,25 @@ def test_a_run_is_expected_of_commands_that_use_midflight(
     command: str, run_in: str, expected: bool
 ) -> None:
     assert uses_midflight(command, run_in) is expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["python train.py", "/opt/bin/python3 -m train --n ${gpus}", "horovodrun -np 2 python t.py"],
+)
+def test_a_shell_that_has_nothing_else_to_do_makes_way(command: str) -> None:
+    assert in_place_of_the_shell(command) == f"exec {command}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cd x && python t.py",
+        "python a.py; python b.py",
+        "A=1 python t.py",
+        "export A=1",
+        "true | cat",
+    ],
+)
+def test_a_shell_that_is_needed_stays(command: str) -> None:
+    assert in_place_of_the_shell(command) == command

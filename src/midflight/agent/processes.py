@@ -181,8 +181,29 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
-def probe(pid: int) -> str:
-    """`running`, `stopped` or `gone`."""
+def probe(leader: int) -> str:
+    """`running`, `stopped` or `gone`; one process of the group that is stopped holds up all.
+
+    The leader may be a shell that waits for the script, or a script that waits for its loaders.
+    """
+    state = _state(leader)
+    if state == "running" and prctl.LINUX and any(_state(p) == "stopped" for p in _group(leader)):
+        return "stopped"
+    return state
+
+
+def _group(leader: int) -> list[int]:
+    """The processes whose group that leader leads."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            with contextlib.suppress(OSError):
+                if os.getpgid(int(entry)) == leader:
+                    found.append(int(entry))
+    return found
+
+
+def _state(pid: int) -> str:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text() if prctl.LINUX else _ask_ps(pid)
     except OSError:

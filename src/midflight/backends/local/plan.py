@@ -9,7 +9,7 @@ secrets are dropped from all of them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from midflight.backends.local.words import runs_in_workers
+from midflight.backends.local.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role
@@ -59,7 +59,7 @@ def slots(spec: Spec) -> int:
 
 def _argv(job: Job, instance: Instance, node: Node, site: Site) -> tuple[str, ...]:
     spec = job.spec
-    in_shell = (spec.shell, "-c", spec.command)
+    in_shell = (spec.shell, "-c", in_place_of_the_shell(spec.command))
     if not is_elastic(spec):
         return in_shell
     if instance.role is Role.WORKER:
@@ -105,7 +105,7 @@ def _environment(job: Job, instance: Instance, cluster: Cluster, site: Site) -> 
     return {
         **base,
         **_of_kind(job, instance, cluster, site),
-        **_of_devices(instance, cluster.nodes[instance.node]),
+        **_of_devices(base, instance, cluster.nodes[instance.node]),
         **_of_midflight(job, instance, site),
         "PATH": _path(base, site),
     }
@@ -125,10 +125,13 @@ def _of_midflight(job: Job, instance: Instance, site: Site) -> dict[str, str]:
     return own
 
 
-def _of_devices(instance: Instance, node: Node) -> dict[str, str]:
-    """Slots that only stand for GPUs hide nothing; real ones show what the instance was given."""
+def _of_devices(base: Mapping[str, str], instance: Instance, node: Node) -> dict[str, str]:
+    """Slots that only stand for GPUs hide nothing; real ones show what the instance was given.
+
+    Instances that share the cores of one machine would fight for them with a thread for each.
+    """
     if node.virtual or not node.gpus:
-        return {}
+        return {"OMP_NUM_THREADS": base.get("OMP_NUM_THREADS") or "1"}
     return {"CUDA_VISIBLE_DEVICES": ",".join(str(device) for device in instance.devices)}
 
 

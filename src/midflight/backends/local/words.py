@@ -50,6 +50,19 @@ def uses_midflight(command: str, run_in: str = "auto") -> bool:
     return any(word in OURS | OUR_MODULES for word in launchers(command))
 
 
+def in_place_of_the_shell(command: str) -> str:
+    """The command with `exec` before it, where that is all the shell has to do.
+
+    Then signals reach the program itself, and not a shell that waits for it.
+    """
+    words = _words(command)
+    if not words or any(_OPERATOR.fullmatch(word) or word.startswith("#") for word in words):
+        return command
+    program = words[0].rpartition("/")[2]
+    known = _PYTHON.fullmatch(program) or program in OURS | OTHERS | _SHELLS
+    return f"exec {command}" if known else command
+
+
 def launchers(command: str) -> tuple[str, ...]:
     """The launcher words of a command, in their order: program names and `-m` modules."""
     return tuple(_launchers(command, _DEPTH))
