@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import coordinator_case
+from bench import cli_case, coordinator_case
 from bench.cases import failure, join, resize, steady
 from bench.midflight_case import Midflight
 from bench.peers.ddp import Ddp
@@ -61,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
         return coordinator_case.run()
+    if item.case == "cli":
+        return cli_case.run()
     systems = [KNOWN[name] for name in item.systems]
     if item.case == "steady":
         return steady.run(systems, item.shape, settings.rounds)

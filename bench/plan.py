@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from bench.systems import Shape
 
-CASES = ("steady", "resize", "failure", "join", "coordinator")
+CASES = ("steady", "resize", "failure", "join", "coordinator", "cli")
+ALONE = ("coordinator", "cli")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
 # (megabytes, workers) of each case, unless the command line names others. The workers are those
 # before the event, so that a resize from 3 makes a world of 4.
@@ -19,6 +20,7 @@ SIZES = {
     "failure": ((1, 3), (1, 6), (100, 3)),
     "join": ((1, 2),),
     "coordinator": ((0, 0),),
+    "cli": ((0, 0),),
 }
 CAN = {
     "ddp": {"steady"},
@@ -74,7 +76,7 @@ def plan(settings: Settings) -> Iterator[Item]:
                     shape = shape_for(kind, megabytes, workers)
                     if kind == "steady" and able:
                         yield Item(case, kind, able, shape, repeat)
-                    elif kind == "coordinator":
+                    elif kind in ALONE:
                         yield Item(case, kind, ("midflight",), shape, repeat)
                     else:
                         for name in able:
@@ -83,7 +85,7 @@ def plan(settings: Settings) -> Iterator[Item]:
 
 def sizes(case: str, settings: Settings) -> list[tuple[int, int]]:
     """The case's own sizes, with what the command line names in their place."""
-    if case == "coordinator":
+    if case in ALONE:
         return list(SIZES[case])
     megabytes = settings.megabytes or sorted({size for size, _ in SIZES[case]})
     own = {size: [w for mb, w in SIZES[case] if mb == size] for size in megabytes}
