@@ -31,7 +31,7 @@ $(BENCH_STAMP): $(STAMP)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,bench]'
 	@touch $@
 
-demo: $(STAMP) ## run an elastic job here: grow it, shrink it, kill a worker, see what it cost
+demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is struck, and what it cost
 	@$(BIN)/python examples/demo
 
 test: $(STAMP) ## run every test (PYTEST_ARGS adds options)
@@ -50,7 +50,7 @@ format: $(STAMP) ## put the code into shape
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join)
+bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join|coordinator|cli)
 	@$(BIN)/python -m bench $(BENCH)
 
 clean: ## remove caches and build outputs; .venv stays

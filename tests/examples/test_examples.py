@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from examples.demo import pauses
+from tests.guides.terminal import Terminal
 from tests.run.site import Launched, Site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -41,8 +42,8 @@ def epochs_shown(lines: str) -> list[tuple[int, int]]:
 
 
 def test_no_example_has_more_than_100_lines() -> None:
-    scripts = sorted(EXAMPLES.glob("[0-9]*/*.py"))
-    assert len(scripts) == 5
+    scripts = sorted([*EXAMPLES.glob("[0-9]*/*.py"), *EXAMPLES.glob("[0-9]*/*.sh")])
+    assert len(scripts) == 6
     assert all(len(path.read_text().splitlines()) <= LONGEST for path in scripts)
     assert all((path.parent / "README.md").exists() for path in scripts)
 
@@ -103,6 +104,37 @@ def test_plain_ddp_is_restarted_from_its_checkpoint_when_the_job_grows(
     assert epochs == sorted(set(epochs)), "an epoch was done twice"
     run.send(signal.SIGINT)
     assert run.ends(PATIENCE) == 130
+
+
+# --- jobs of a server -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_06_a_job_file() -> None:
+    with Terminal(EXAMPLES.parent) as terminal:
+        job = "examples/06-a-job-file/job.yaml"
+        assert "kind: etjob" in terminal.types(f"midflight submit -f {job} --dry-run").out
+        terminal.types(f"midflight submit -f {job} --wait", within=PATIENCE)
+        assert "epoch 7" in terminal.types("midflight logs from-a-file").out
+        assert "exactly once" in terminal.types("midflight audit from-a-file").out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_07_simulated_nodes() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MIDFLIGHT_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", str(EXAMPLES / "07-simulated-nodes" / "run.sh")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every sample was used exactly once" in done.stdout
 
 
 # --- the demo ---------------------------------------------------------------------------------
