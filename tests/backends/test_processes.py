@@ -141,6 +141,22 @@ async def test_what_cannot_be_started_is_returned_with_the_reason(tmp_path: Path
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
 
 
+def test_a_keeper_that_is_killed_before_it_said_anything_is_no_fault_of_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doomed = tmp_path / "doomed.py"
+    doomed.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    monkeypatch.setattr(keeper, "__file__", str(doomed))
+
+    async def start() -> object:
+        async with serving() as server:
+            return await server.keepers.start(tmp_path / "a", plan("true"))
+
+    outcome = asyncio.run(start())
+    assert isinstance(outcome, Ended)
+    assert (outcome.attempt, outcome.code, outcome.reason) == (1, -9, KEEPER_KILLED)
+
+
 @scenario
 async def test_starting_an_attempt_again_finds_it_instead(tmp_path: Path) -> None:
     order = shell("echo made; exec sleep 1000")

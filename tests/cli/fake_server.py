@@ -4,6 +4,7 @@ Tests put views into its fields and read afterwards what it was asked. `refuse` 
 request with an error, `answers` with anything else.
 """
 
+import contextlib
 import json
 import socketserver
 import threading
@@ -42,6 +43,7 @@ class FakeServer:
     events: list[EventView] = field(default_factory=list)
     operations: list[OperationView] = field(default_factory=list)  # one after the other
     log: bytes = b""
+    waits: bool = False  # questions that wait are not answered before this is False again
     hiccups: int = 0  # so many questions about operations are answered by "unavailable"
     requests: list[Request] = field(default_factory=list)
     answers: dict[tuple[str, str], Answer] = field(default_factory=dict)
@@ -127,6 +129,10 @@ class FakeServer:
                 return self._next_operation()
             case ["chaos"]:
                 return None
+            case ["wait"]:
+                while self.waits:
+                    time.sleep(0.01)
+                return job
             case _:
                 return job
 
@@ -146,10 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(target.path.removeprefix("/api/v1"))
         request = Request(self.command, path, dict(parse_qsl(target.query)), body)
         answer = cast(_Server, self.server).fake.answer(request)
-        self.send_response(answer.status)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body)
+        with contextlib.suppress(BrokenPipeError):  # it was not waited for
+            self.send_response(answer.status)
+            self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
 
     do_GET = do_POST = do_DELETE = _serve
 

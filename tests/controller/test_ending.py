@@ -193,6 +193,20 @@ def test_a_command_that_cannot_be_started_fails_the_job_at_once() -> None:
     assert s.job().reason == "job-launcher could not be started: no such folder"
 
 
+def test_a_launcher_that_cannot_be_started_again_at_once_does_not_end_a_training() -> None:
+    s = Scenario(held=True)
+    s.etjob()
+    s.deliver_all()
+    s.end("launcher", -9)
+    s.wait(1)
+    s.cannot_start("launcher", "disk full")
+    assert s.job().phase is Phase.RUNNING
+    s.wait(5)
+    s.deliver_all()
+    assert s.instance("launcher").attempt == 3
+    assert set(s.stages().values()) == {"Running"}
+
+
 def test_a_worker_that_can_never_be_started_fails_the_job_in_the_end() -> None:
     s = Scenario(held=True)
     s.etjob(workers=1)

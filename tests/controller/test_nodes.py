@@ -2,7 +2,7 @@
 
 from midflight.controller import commands as do
 from midflight.controller import events
-from midflight.controller.state import NodeStage, Phase, Stage
+from midflight.controller.state import NodeStage, Phase, Progress, Stage
 from tests.controller.scenario import Scenario, node
 
 
@@ -30,6 +30,49 @@ def test_a_drained_node_gives_its_workers_notice_and_they_move_under_their_names
     assert s.job().phase is Phase.RUNNING
     graces = {c.instance: c.grace for c in s.given(do.StopInstance)}
     assert graces == {f"job-{name}": 0.0 if name == "launcher" else 30.0 for name in moved}
+
+
+def test_a_worker_that_the_job_cannot_do_without_is_replaced_before_it_has_gone() -> None:
+    s = Scenario(node("node-1"), node("node-2"))
+    s.etjob(workers=2, min_workers=2)
+    leaver = next(n for n, where in nodes_of(s).items() if where == "node-1" and n != "launcher")
+    s.deaf = {f"job-{leaver}"}
+    s.node("drain", "node-1")
+    assert s.stages()[leaver] == "Terminating"
+    assert s.stages()["worker-2"] == "Running"
+    assert nodes_of(s)["worker-2"] == "node-2"
+    s.deaf.clear()
+    s.end(leaver, 0)
+    assert leaver not in nodes_of(s)
+    assert set(nodes_of(s).values()) == {"node-2"}
+    assert s.job().wanted == 2
+    assert s.job().phase is Phase.RUNNING
+
+
+def test_a_node_that_is_drained_twice_costs_one_replacement() -> None:
+    s = Scenario(node("node-1"), node("node-2"))
+    s.etjob(workers=2, min_workers=2)
+    s.deaf = set(s.job().instances)
+    for _ in range(2):
+        s.node("drain", "node-1")
+    assert len([n for n in nodes_of(s) if n.startswith("worker")]) == 3
+
+
+def test_a_worker_that_an_operation_waits_for_moves_under_its_name() -> None:
+    s = Scenario(node("node-1", gpus=3), node("node-2", gpus=3))
+    s.node("cordon", "node-2")
+    s.etjob(workers=2, min_workers=2)
+    s.training_answers = False
+    s.scale("scaleout", 1)
+    s.node("return", "node-2")
+    s.node("drain", "node-1")
+    assert s.operation().workers == ("job-worker-2",)
+    assert nodes_of(s)["worker-2"] == "node-2"
+    s.training_answers = True
+    s.answer(True)
+    assert s.job().operations[-1].progress is Progress.SUCCEEDED
+    workers = [name for name in nodes_of(s) if name.startswith("worker")]
+    assert len(workers) == s.job().wanted == 3
 
 
 def test_a_move_is_no_failure() -> None:

@@ -62,6 +62,8 @@ def parser() -> flags.VerbParser:
         "command", metavar="COMMAND", nargs="*", help="with its own flags after -- (your shell)"
     )
     made.add_argument("-i", "--instance", default="", metavar="NAME", help="(default: the chief)")
-    made.add_argument("-c", "--container", default="", help="ignored: there are no containers")
+    made.add_argument(
+        "-c", "--container", default="", metavar="NAME", help="ignored: there are no containers"
+    )
     jobs.add_type(made)
     return made

@@ -31,6 +31,7 @@ _FLAGS = {
 }
 _IGNORED = {"arena_namespace": "--arena-namespace", "config": "--config"}
 _used = Common()
+TITLE = "common flags"
 
 
 def take(argv: Sequence[str]) -> tuple[Common, list[str]]:
@@ -78,7 +79,7 @@ def take_more(argv: Sequence[str]) -> list[str]:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("common flags").add_argument
+    add = parser.add_argument_group(TITLE).add_argument
     add(
         "-n",
         "--namespace",

@@ -20,7 +20,8 @@ def main(argv: Sequence[str]) -> int:
     going = [name for name in names if _ask(client, options, name)]
     for name in going:
         if options.wait:
-            until(client, options.namespace, name, "gone", options.timeout)
+            left = f"The training job {name} is being deleted, and will be gone in a moment"
+            until(client, options.namespace, name, "gone", options.timeout, left)
         messages.info(f"The training job {name} has been deleted successfully")
     return 0 if len(going) == len(names) else 1
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from midflight.cli import program
 from midflight.cli.cluster import connect_if_running
 from midflight.errors import NotFound, TimedOut
 from midflight.run.arguments import Parser, say, seconds
@@ -61,7 +62,8 @@ def _go_on(count: int) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="midflight down", description="Ends the server of this user; jobs go on without it."
+        prog=f"{program.name()} down",
+        description="Ends the server of this user; jobs go on without it.",
     )
     parser.add_argument("--jobs", action="store_true", help="delete all jobs first")
     parser.add_argument(

@@ -31,6 +31,11 @@ class VerbParser(Parser):
         self.renamed: Mapping[str, str] = {}  # deprecated spellings to those that took their place
         common_flags.add(self)
 
+    def format_help(self) -> str:
+        """What is this verb's own comes first."""
+        self._action_groups.sort(key=lambda group: group.title == common_flags.TITLE)
+        return super().format_help()
+
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         """The options; `rest` holds the words after `--`."""
         arranged = arrange(argv, self._option_string_actions, self.renamed)

@@ -17,6 +17,7 @@ from midflight.errors import UsageError
 
 _INNER = {"container": Container, "sync": Sync}
 _TEXTS = ("env", "environment", "secrets", "labels", "selectors")  # names to texts
+_QUANTITIES = ("cpu", "memory", "nproc_per_node")  # texts that look like numbers
 _DURATIONS = ("running_timeout", "ttl_after_finished", "max_wait_time")
 _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z]+)")
 
@@ -34,7 +35,7 @@ def read(path: str) -> dict[str, Any]:
         raise UsageError(
             f"{path}: unknown {'keys' if len(wrong) > 1 else 'key'} {', '.join(wrong)}"
         )
-    return _converted(values, path)
+    return _converted(_with_names(values, path), path)
 
 
 def _load(path: str) -> object:
@@ -67,6 +68,16 @@ def _renamed(
     return renamed
 
 
+def _with_names(values: dict[str, Any], path: str) -> dict[str, Any]:
+    """What holds names and values does so, or is left out where nothing follows the colon."""
+    for name in (*_INNER, *_TEXTS):
+        if values.get(name, {}) is None:
+            del values[name]
+        elif not isinstance(values.get(name, {}), dict):
+            raise UsageError(f"{path}: {name}: wanted names with values, got {values[name]!r}")
+    return values
+
+
 def _nearest(name: str, known: Iterable[str], prefix: str) -> str:
     places = {each: f"{prefix}{each}" for each in known}
     if not prefix:
@@ -80,8 +91,11 @@ def _converted(values: dict[str, Any], path: str) -> dict[str, Any]:
     if "kind" in values:
         values["kind"] = job_types.to_submit(str(values["kind"]))
     for name in _TEXTS:
-        if isinstance(values.get(name), dict):
+        if name in values:
             values[name] = {str(key): _text(item) for key, item in values[name].items()}
+    for name in _QUANTITIES:
+        if name in values:
+            values[name] = _text(values[name])
     for name in _DURATIONS:
         if isinstance(values.get(name), str):
             values[name] = durations.parse(values[name])

@@ -30,6 +30,16 @@ def find(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
     return job
 
 
+def check(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
+    """As `find`, in the words of the verbs that work on a job that runs."""
+    try:
+        return find(client, namespace, name, kind)
+    except NotFound:
+        raise NotFound(
+            f"training job not found,please use '{program.name()} list' to make sure job is existed"
+        ) from None
+
+
 def missing(namespace: str, name: str) -> str:
     return (
         f"Not found training job {name} in namespace {namespace},"

@@ -7,9 +7,11 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from midflight.cli import durations, flags, jobs, moments, program
+from midflight.cli import durations, flags, jobs, messages, moments
+from midflight.cli.waiting import until
 from midflight.client import Client
-from midflight.errors import ConnectionLost, NotFound, UsageError
+from midflight.errors import ConnectionLost, NotFound, Refused, UsageError
+from midflight.protocol.views import InstanceView, JobView
 
 _SINCE = re.compile(r"(\d+h)?(\d+m)?(\d+s)?")
 
@@ -22,13 +24,17 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("wanted --all or --instance, got both")
     query = _query(options)
     client = connect()
-    if options.type:
-        _check(client, options)
+    if options.follow:
+        _await_begin(client, options)
     try:
-        return _print(client, options, query)
+        if options.type:
+            _find(client, options)
+        if not _print(client, options, query):
+            _explain(client, options)
     except NotFound:
-        _check(client, options)
+        _explain(client, options)
         raise
+    return 0
 
 
 def _query(options: Namespace) -> dict[str, str]:
@@ -62,14 +68,17 @@ def _since(options: Namespace) -> float:
     return time.time() - durations.parse(options.since)
 
 
-def _print(client: Client, options: Namespace, query: dict[str, str]) -> int:
+def _print(client: Client, options: Namespace, query: dict[str, str]) -> bool:
+    """Whether there was anything."""
+    said = False
     try:
         for piece in _pieces(client.logs(options.namespace, options.job, query)):
+            said = True
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
     except BrokenPipeError:  # whoever read it has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return said
 
 
 def _pieces(source: Iterator[bytes]) -> Iterator[bytes]:
@@ -81,16 +90,38 @@ def _pieces(source: Iterator[bytes]) -> Iterator[bytes]:
         raise ConnectionLost(f"the server went away while it sent the log: {error}") from None
 
 
-def _check(client: Client, options: Namespace) -> None:
-    """Say what of it is missing, in the words users know."""
-    try:
-        job = jobs.find(client, options.namespace, options.job, options.type)
-    except NotFound:
-        raise NotFound(
-            f"training job not found,please use '{program.name()} list' to make sure job is existed"
-        ) from None
+def _find(client: Client, options: Namespace) -> tuple[JobView, list[InstanceView]]:
+    """The job and those of its instances that are meant; or what is missing, in known words."""
+    job = jobs.check(client, options.namespace, options.job, options.type)
     if options.instance:
         jobs.instance(job, options.instance)
+    wanted = options.instance or job["chiefName"]
+    return job, [each for each in job["instances"] if options.all or each["name"] == wanted]
+
+
+def _await_begin(client: Client, options: Namespace) -> None:
+    """A job has no instances before its code is there; then there is nothing yet to follow."""
+    job, chosen = _find(client, options)
+    if job["endTime"] or any(each["startTime"] for each in chosen):
+        return
+    messages.info(f"{_absent(job, chosen)}; its log follows once it runs")
+    if not chosen:
+        until(client, options.namespace, options.job, "running", 0.0)
+
+
+def _explain(client: Client, options: Namespace) -> None:
+    """Why there is nothing: whoever has not started cannot have said anything."""
+    job, chosen = _find(client, options)
+    if not any(each["startTime"] for each in chosen):
+        raise Refused(_absent(job, chosen))
+
+
+def _absent(job: JobView, chosen: Sequence[InstanceView]) -> str:
+    if not chosen:
+        reason = job["reason"]
+        return f"not found instances of the job {job['name']}{f': {reason}' if reason else ''}"
+    reason = chosen[0]["reason"] or job["reason"]
+    return f"instance {chosen[0]['name']} is not running{f': {reason}' if reason else ' yet'}"
 
 
 def parser() -> flags.VerbParser:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import midflight
-from midflight.cli import common_flags, program
+from midflight.cli import common_flags, program, stdout
 from midflight.errors import UsageError
 from midflight.run.arguments import Parser, exit_code_of
 
@@ -48,7 +48,8 @@ HIDDEN = {"horovodrun": ("midflight.cli.horovodrun", "what a job's own horovodru
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return exit_code_of(lambda: _dispatch(sys.argv[1:] if argv is None else argv))
+    stdout.be_there()
+    return exit_code_of(lambda: stdout.told(_dispatch, sys.argv[1:] if argv is None else argv))
 
 
 def arena(argv: Sequence[str] | None = None) -> int:

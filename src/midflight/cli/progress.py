@@ -3,6 +3,7 @@
 The line is drawn again in place and wiped out at the end, so that nothing of it stays.
 """
 
+import os
 import sys
 import threading
 import time
@@ -46,10 +47,17 @@ class Progress:
         drawn = False
         while not self._over.wait(_TICK if turn else PATIENCE):
             elapsed = durations.shown(time.monotonic() - began)
-            sys.stderr.write(f"{_WIPE}{_MARKS[turn % len(_MARKS)]} {self.text} ({elapsed})")
+            line = f"{_MARKS[turn % len(_MARKS)]} {self.text} ({elapsed})"
+            sys.stderr.write(f"{_WIPE}{fitting(line)}")
             sys.stderr.flush()
             drawn = True
             turn += 1
         if drawn:
             sys.stderr.write(_WIPE)
             sys.stderr.flush()
+
+
+def fitting(line: str) -> str:
+    """What does not fit into one row could not be wiped out."""
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns  # 0: nobody knows
+    return line if len(line) < columns or not columns else f"{line[: max(0, columns - 4)]}..."

@@ -7,19 +7,18 @@ outcome to stdout; the exit code is 0 only if it was done.
 import argparse
 from collections.abc import Sequence
 
-from midflight.cli import resize_job
-from midflight.cli.runs import call_run, find_run, job_folders
+from midflight.cli import program, resize_job
+from midflight.cli.runs import call_run, find_run, names_a_job
 from midflight.errors import ConnectionLost, JobFailed, ProtocolError, UsageError
 from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested, Status
 from midflight.protocol.wire import SyncWire
 from midflight.run.arguments import Parser, count_from, say, seconds
-from midflight.store.rundir import RUN_NAME
 
 _LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
 
 
 def main(argv: Sequence[str]) -> int:
-    if any(job_folders(word) for word in argv if RUN_NAME.fullmatch(word)):
+    if names_a_job(argv):
         return resize_job.main(argv)
     options = parser().parse_args(argv)
     request = _request(options)
@@ -71,7 +70,9 @@ def _await_end(wire: SyncWire, run: str) -> RequestEnded:
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="midflight resize", description="Changes the number of members while they train."
+        prog=f"{program.name()} resize",
+        description="Changes the number of members while they train.",
+        epilog="A job has workers instead: `resize JOB --help` shows what can be asked for them.",
     )
     add, count = parser.add_argument, count_from(1)
     add("run", metavar="RUN", help="the name of the run")

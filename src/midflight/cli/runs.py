@@ -1,15 +1,17 @@
 """Finding a run by its name, and its coordinator, for the verbs that speak of one."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
+from midflight.cli import program
 from midflight.errors import Unreachable
 from midflight.protocol.messages import Status
 from midflight.protocol.wire import SyncWire
 from midflight.run.calling import call
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
-from midflight.store.rundir import RunDir, check_name, home
+from midflight.store.rundir import RUN_NAME, RunDir, check_name, home
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 _OVER = {phase.value for phase in ENDED}
@@ -21,6 +23,8 @@ def find_run(name: str) -> RunDir:
     for found in (folder, *(RunDir(job / "run") for job in job_folders(name))):
         if (found.path / "spec.json").exists():
             return found
+    if names_a_job([name]):
+        raise Unreachable(f"the job {name} does not train now; see `{program.name()} get {name}`")
     known = ", ".join(known_runs()) or "none yet"
     raise Unreachable(f"no run is named {name!r}; known runs: {known}")
 
@@ -28,6 +32,19 @@ def find_run(name: str) -> RunDir:
 def job_folders(name: str) -> list[Path]:
     """Where the server keeps jobs of that name: one at most in each namespace."""
     return sorted((home(os.environ) / "jobs").glob(f"*/{check_name(name)}"))
+
+
+def names_a_job(words: Iterable[str]) -> bool:
+    """Whether one is a job of the server's, which has no folder before there is a node for it."""
+    names = [word for word in words if RUN_NAME.fullmatch(word)]
+    if any(job_folders(name) for name in names):
+        return True
+    if not names or not {*names}.isdisjoint(known_runs()):
+        return False
+    from midflight.cli.cluster import connect_if_running
+
+    client = connect_if_running()
+    return client is not None and any(job["name"] in names for job in client.jobs("*"))
 
 
 def known_runs() -> list[str]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from midflight.cli import flags, job_types, messages, output
+from midflight.cli import flags, job_types, jobs, messages, output, program
 from midflight.cli.progress import Progress
-from midflight.cli.waiting import asked
+from midflight.cli.waiting import asked, saying_what_goes_on
 from midflight.client import Client
-from midflight.errors import JobFailed, TimedOut, UsageError
+from midflight.errors import JobFailed, NotFound, TimedOut, UsageError
 from midflight.protocol.views import OperationView
 
 SECONDS = 60.0  # --timeout where nothing was said
@@ -35,6 +35,8 @@ def run(kind: str, argv: Sequence[str]) -> int:
         )
     if not options.name:
         raise UsageError('required flag(s) "name" not set')
+    if options.count is not None and options.count < 1:
+        raise UsageError(f"--count is invalid: wanted at least 1, got {options.count}")
     _note(options)
     names = _names(getattr(options, "pod_names", []))
     wish = {
@@ -51,7 +53,7 @@ def ask(options: argparse.Namespace, job: str, wish: Mapping[str, Any]) -> int:
     from midflight.cli.cluster import connect
 
     client = connect()
-    operation = client.scale(options.namespace, job, wish)
+    operation = _asked(client, options.namespace, job, wish)
     name, kind = operation["id"], operation["kind"]
     said = False
     if not options.wait:
@@ -60,6 +62,14 @@ def ask(options: argparse.Namespace, job: str, wish: Mapping[str, Any]) -> int:
         messages.created(f"{kind}.kai.alibabacloud.com", name)
     messages.info(f"The {kind} job {name} has been submitted successfully")
     return _outcome(client, options, job, operation) if options.wait else 0
+
+
+def _asked(client: Client, namespace: str, job: str, wish: Mapping[str, Any]) -> OperationView:
+    try:
+        return client.scale(namespace, job, wish)
+    except NotFound:
+        jobs.check(client, namespace, job)
+        raise
 
 
 def _outcome(
@@ -78,7 +88,8 @@ def follow(client: Client, namespace: str, job: str, operation: OperationView) -
     """The operation when it has ended."""
     deadline = time.monotonic() + operation["timeout"] + LATE
     name = operation["id"]
-    with Progress(_line(operation)) as progress:
+    goes_on = f"The {operation['kind']} job {name} goes on; `{program.name()} get {job}` shows it"
+    with saying_what_goes_on(goes_on), Progress(_line(operation)) as progress:
         while operation["progress"] not in _ENDED:
             left = deadline - time.monotonic()
             if left <= 0:

@@ -7,6 +7,7 @@ import argparse
 import json
 from collections.abc import Sequence
 
+from midflight.cli import program
 from midflight.cli.runs import call_run, find_run, last_status
 from midflight.cli.tables import table
 from midflight.errors import ConnectionLost, Unreachable
@@ -94,7 +95,9 @@ def as_text(status: Status) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = Parser(prog="midflight status", description="Shows how the server or a run is doing.")
+    made = Parser(
+        prog=f"{program.name()} status", description="Shows how the server or a run is doing."
+    )
     made.add_argument(
         "run", metavar="RUN", nargs="?", help="a run, or a job that trains (default: the server)"
     )

@@ -109,7 +109,8 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _ended(client: Client, job: JobView, timeout: float) -> int:
-    ended = until(client, job["namespace"], job["name"], "finished", timeout)
+    left = f"The Job {job['name']} goes on; `{program.name()} delete {job['name']}` would end it"
+    ended = until(client, job["namespace"], job["name"], "finished", timeout, left)
     if ended is None:
         raise JobFailed(f"the job {job['name']} was deleted before it was over")
     reason = f": {ended['reason']}" if ended["reason"] else ""
@@ -120,6 +121,9 @@ def _ended(client: Client, job: JobView, timeout: float) -> int:
 def parser() -> argparse.ArgumentParser:
     """All of it, for help and completion."""
     made = flags.VerbParser("submit", "Submits a job.")
+    made.usage = (
+        f"{made.prog} KIND --name NAME [flags] COMMAND\n       {made.prog} -f JOB.YAML [flags]"
+    )
     kinds = made.add_subparsers(metavar="KIND", title="kinds of jobs", parser_class=Parser)
     for kind, alias in job_types.HERE.items():
         parent = submit_flags.parser(kind)
@@ -129,6 +133,6 @@ def parser() -> argparse.ArgumentParser:
             prog=parent.prog,
             parents=[parent],
             add_help=False,
-            help=f"(or {alias}) see `{parent.prog} --help`",
+            help=f"see `{parent.prog} --help`",
         )
     return made

@@ -43,7 +43,7 @@ def _waiting(text: str) -> float | None:
 
 
 SIZE = (
-    Flag("--name", "name", "of the job; needed"),
+    Flag("--name", "name", "of the job; needed", metavar="NAME"),
     Flag("--workers", "workers", "how many (default 1)", flags.number),
     Flag("--min-workers", "min_workers", "it runs with so many", flags.number),
     Flag("--max-workers", "max_workers", "it never grows beyond", flags.number),
@@ -58,6 +58,7 @@ RUNNING = (
         "working_dir",
         "where the command runs (default: this folder; with --sync-mode, your home)",
         old="--workingDir",
+        metavar="FOLDER",
     ),
     Flag("-e --env", "env", "variable for every process", flags.pair, many=True),
     Flag("--shell", "shell", "that reads the command (default sh)"),
@@ -177,6 +178,14 @@ def parser(kind: str) -> flags.VerbParser:
     return made
 
 
+_METAVARS: dict[Callable[[str], object], str] = {
+    flags.number: "N",
+    flags.pair: "NAME=VALUE",
+    flags.duration: "TIME",
+    _waiting: "TIME",
+}
+
+
 def _of(kind: str) -> str:
     return f" of type {kind}" if kind else ""
 
@@ -191,7 +200,7 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
         dest=flag.dest,
         type=flag.read,
         action="append" if flag.many else "store",
-        metavar=flag.metavar or "VALUE",
+        metavar=flag.metavar or _METAVARS.get(flag.read, "VALUE"),
         help=flag.help,
     )
 

@@ -63,6 +63,7 @@ def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], pla
     if isinstance(values.get("command"), str):
         values["command"] = fold(values["command"])
     _set_limits(values, kind)
+    _set_restarts(values, kind)
     _move_git_settings(values)
     values["working_dir"] = _working_dir(values, place)
     values.setdefault(
@@ -88,14 +89,35 @@ def _set_limits(values: dict[str, Any], kind: str) -> None:
         values["max_workers"] = ANY_NUMBER if most is None else most
 
 
+def _set_restarts(values: dict[str, Any], kind: str) -> None:
+    """`--retry N` of an etjob: the whole job starts again, N times at most."""
+    if kind == "etjob" and values.get("retry"):
+        values.setdefault("restart_policy", "OnFailure")
+        values.setdefault("backoff_limit", values["retry"])
+
+
 def _move_git_settings(values: dict[str, Any]) -> None:
     env = dict(values.get("env") or {})
     secrets = {name: env.pop(name) for name in SECRETS if name in env}
+    of_source: dict[str, str] = {}
     if values.get("sync"):
         found = {field: env.pop(name) for name, field in _SYNC.items() if name in env}
-        values["sync"] = {**values["sync"], **found}
+        source, of_source = _without_login(values["sync"].get("source"))
+        values["sync"] = {**values["sync"], **found, "source": source}
     values["env"] = env
-    values["secrets"] = {**(values.get("secrets") or {}), **secrets}
+    values["secrets"] = {**of_source, **(values.get("secrets") or {}), **secrets}
+
+
+def _without_login(source: Any) -> tuple[Any, dict[str, str]]:
+    """`https://user:password@host/...` without these two, which are secrets then."""
+    head, at, host = str(source).partition("://")[2].partition("/")[0].rpartition("@")
+    user, colon, password = head.partition(":")
+    if not (at and colon) or not str(source).startswith(("http://", "https://")):
+        return source, {}
+    from urllib.parse import unquote
+
+    login = dict(zip(SECRETS, (unquote(user), unquote(password)), strict=True))
+    return str(source).replace(f"{head}@{host}", host, 1), login
 
 
 def _working_dir(values: Mapping[str, Any], place: Place) -> str:
@@ -118,4 +140,4 @@ def _decoded(values: dict[str, Any]) -> Spec:
     try:
         return codec.decode(Spec, values)
     except ProtocolError as error:
-        raise UsageError(f"this is no job: {error}") from None
+        raise UsageError(f"this is no job: {str(error).removeprefix('Spec.')}") from None

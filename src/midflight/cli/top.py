@@ -17,7 +17,7 @@ def main(argv: Sequence[str]) -> int:
     if rest and rest[0] in ("-h", "--help"):
         parser().parse_args(rest[:1])
     if not rest or rest[0] not in KINDS:
-        raise UsageError(f"wanted `top node` or `top job`, got {' '.join(rest) or 'neither'!r}")
+        raise UsageError(f"wanted `top node` or `top job`, got {' '.join(rest) or 'neither'}")
     verb = top_node.main if rest[0] == "node" else top_job.main
     return verb(rest[1:])
 

@@ -7,6 +7,7 @@ that it works.
 import argparse
 from collections.abc import Sequence
 
+from midflight.cli import program
 from midflight.cli.cluster import connect
 from midflight.cli.tables import table
 from midflight.errors import UsageError
@@ -37,13 +38,13 @@ def as_text(nodes: Sequence[NodeView]) -> str:
 
 
 def _note(nodes: Sequence[NodeView]) -> str:
-    if any(node["virtual"] for node in nodes):
+    if any(node["virtual"] and node["gpus"] for node in nodes):
         return "these GPUs are CPU slots: they serve --gpus requests, and training runs on the CPU"
     return ""
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="midflight up", description="Starts the server of this user.")
+    parser = Parser(prog=f"{program.name()} up", description="Starts the server of this user.")
     parser.add_argument(
         "--nodes",
         metavar="N",

@@ -1,14 +1,16 @@
 """Waiting for a job or an operation, in pieces that the server answers.
 
 A server that goes away meanwhile loses nothing: it is started again, and asked again. On a
-terminal there is a line of progress.
+terminal there is a line of progress. Ctrl-C ends the waiting and nothing else, and that is said.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
+from midflight.cli import messages
 from midflight.cli.progress import Progress
 from midflight.client import Client
 from midflight.errors import NotFound, TimedOut, Unreachable
@@ -19,15 +21,21 @@ _PAUSE = 0.2  # seconds before a server that went away is asked again
 T = TypeVar("T")
 
 
-def until(client: Client, namespace: str, name: str, what: str, timeout: float) -> JobView | None:
-    """The job once it is `what`; None once it is gone; TimedOut after `timeout` (0: never)."""
+def until(
+    client: Client, namespace: str, name: str, what: str, timeout: float, left: str = ""
+) -> JobView | None:
+    """The job once it is `what`; None once it is gone; TimedOut after `timeout` (0: never).
+
+    `left` is what is said to Ctrl-C.
+    """
     deadline = time.monotonic() + timeout if timeout else math.inf
 
     def question(server: Client) -> JobView:
         left = deadline - time.monotonic()
         return server.wait(namespace, name, what, max(0.0, min(PIECE, left)))
 
-    with Progress(f"waiting until {name} is {what}"):
+    left = left or f"no longer waiting for {name}; nothing has changed for it"
+    with saying_what_goes_on(left), Progress(f"waiting until {name} is {what}"):
         while True:
             try:
                 return asked(client, question)
@@ -38,6 +46,15 @@ def until(client: Client, namespace: str, name: str, what: str, timeout: float) 
             except TimedOut:
                 if time.monotonic() >= deadline - _PAUSE:
                     raise TimedOut(f"{name} was not {what} within {timeout:g} s") from None
+
+
+@contextmanager
+def saying_what_goes_on(text: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        messages.info(text)
+        raise
 
 
 def asked(client: Client, question: Callable[[Client], T]) -> T:

@@ -107,8 +107,10 @@ def _of_fixed_size(draft: Draft, key: str, instance: Instance, fate: Fate) -> No
 
 
 def _chief(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
+    """The workers of a job that has run train on meanwhile, so it may take a while to come back."""
     job = draft.jobs[key]
-    if fate in (Fate.KILLED, Fate.LOST):
+    comes_back = fate is Fate.UNSTARTED and job.started_at is not None
+    if fate in (Fate.KILLED, Fate.LOST) or comes_back:
         if _failures(draft, instance) <= CHIEF_RESTARTS:
             again(draft, key, instance, fate)
         else:

@@ -1,10 +1,11 @@
 """Moving: nodes come and go, and what is on them goes elsewhere.
 
-A drained node gives its workers notice, so that their members can leave the training first. Its
-launchers are killed instead: a launcher that is asked to end would end the training with it, and
-one that is killed is started again and takes the run up. A lost node gives nothing: what was on it
-counts as gone at once, and is killed if it is there after all. A job of fixed size cannot move in
-parts, so all of it starts anew.
+A drained node gives its workers notice, so that their members can leave the training first. One
+that its job cannot do without leaves for good, and another one comes before it has gone. Launchers
+are killed instead: a launcher that is asked to end would end the training with it, and one that is
+killed is started again and takes the run up. A lost node gives nothing: what was on it counts as
+gone at once, and is killed if it is there after all. A job of fixed size cannot move in parts, so
+all of it starts anew.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from midflight.controller import roster
 from midflight.controller.draft import Draft
 from midflight.controller.ending import Fate, ended
 from midflight.controller.finishing import restart_all
-from midflight.controller.state import ON_NODE, Instance, Job, Node, NodeStage
+from midflight.controller.starting import add_workers
+from midflight.controller.state import ON_NODE, Instance, Job, Node, NodeStage, Role
 from midflight.controller.stopping import stop
 
 NOTICE = 30.0  # between the notice to a drained worker and its end
@@ -53,10 +55,27 @@ def drain(draft: Draft, name: str) -> None:
         if not roster.is_elastic(job.spec) and not job.finished and not job.deleting:
             restart_all(draft, job.key, f"node {name} is drained")
         else:
+            missed = _is_missed(job, instance)
             is_chief = instance.name == roster.chief_name(job.spec)
             grace = 0.0 if is_chief else NOTICE
             stop(draft, job.key, instance.name, grace, f"node {name} is drained")
+            if missed:
+                draft.set_instance(job.key, instance.name, leaving=True)
+                add_workers(draft, job.key, 1)
         draft.touch([job.key])
+
+
+def _is_missed(job: Job, instance: Instance) -> bool:
+    """Whether the others are too few to go on without it until it is up again elsewhere.
+
+    One that an operation has its eyes on keeps its name, so that the operation finds it.
+    """
+    up = [i.name for i in roster.counted(job) if i.stage in roster.UP and not i.leaving]
+    if job.finished or job.deleting or instance.role is not Role.WORKER:
+        return False
+    if any(instance.name in operation.workers for operation in roster.open_operations(job)):
+        return False
+    return instance.name in up and len(up) <= job.spec.least
 
 
 def lose(draft: Draft, name: str) -> None:

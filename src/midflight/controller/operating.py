@@ -11,7 +11,7 @@ from midflight.controller import roster
 from midflight.controller.commands import AskResize
 from midflight.controller.draft import Draft
 from midflight.controller.scaling import SCALEIN, SCALEOUT, bounds, unknown
-from midflight.controller.starting import new_worker
+from midflight.controller.starting import add_workers
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
 from midflight.controller.stopping import dismiss
 
@@ -86,7 +86,7 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
         _end(draft, key, operation, Progress.FAILED, wrong)  # another one came out differently
         return True
     if operation.kind == SCALEOUT:
-        workers = _add_workers(draft, key, operation.count)
+        workers = add_workers(draft, key, operation.count)
     else:
         newest = [instance.name for instance in roster.movable(job)[-operation.count :]]
         workers = operation.workers or tuple(reversed(newest))
@@ -103,15 +103,6 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
     )
     ask(draft, key, operation)
     return False
-
-
-def _add_workers(draft: Draft, key: str, count: int) -> tuple[str, ...]:
-    job = draft.jobs[key]
-    taken = [i.index for i in job.instances.values() if i.name != roster.chief_name(job.spec)]
-    first = max(taken, default=-1) + 1
-    new = [new_worker(job.spec, index, draft.now) for index in range(first, first + count)]
-    draft.add_instances(key, new)
-    return tuple(instance.name for instance in new)
 
 
 def ask(draft: Draft, key: str, operation: Operation) -> None:

@@ -25,6 +25,16 @@ def new_worker(spec: Spec, index: int, now: float) -> Instance:
     return Instance(roster.worker_name(spec, index), Role.WORKER, index, spec.gpus, now)
 
 
+def add_workers(draft: Draft, key: str, count: int) -> tuple[str, ...]:
+    """Some more, with the numbers after the highest one; none of them placed."""
+    job = draft.jobs[key]
+    taken = [i.index for i in job.instances.values() if i.name != roster.chief_name(job.spec)]
+    first = max(taken, default=-1) + 1
+    new = [new_worker(job.spec, index, draft.now) for index in range(first, first + count)]
+    draft.add_instances(key, new)
+    return tuple(instance.name for instance in new)
+
+
 def place(draft: Draft, key: str) -> None:
     """Start whatever of the job waits and fits."""
     waiting = _due(draft, key)

@@ -24,6 +24,8 @@ BUFFER_BYTES = 250 << 20
 _SUM = dist.AllreduceOptions()
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
+# Members have equal states already. Torch before 2.7 looks after that again, and takes its time.
+_NO_FIRST_SYNC = {"init_sync": False} if "init_sync" in _KNOWN else {}
 
 
 class GradientSync:
@@ -35,7 +37,7 @@ class GradientSync:
     ) -> None:
         self._modules = [m for m in modules.values() if _trainable(m)]
         self._buffers = [b for m in modules.values() for b in m.buffers()]
-        self._options = {_BUFFERS: False, "init_sync": False, **options}
+        self._options = {_BUFFERS: False, **_NO_FIRST_SYNC, **options}
         self._on_break = on_break
         self._group: Group | None = None
         self._wrapped: dict[int, DistributedDataParallel] = {}

@@ -61,6 +61,9 @@ def test_every_unknown_key_is_named_with_the_nearest_right_one(tmp_path: Path) -
         ("kind: tfjob", "the kinds of jobs there are: etjob (et) and pytorchjob (pytorch)"),
         ("ttlAfterFinished: soon", "wanted a length of time"),
         ("secrets: {GIT_SYNC_PASSWORD: '******'}", "its secrets are hidden"),
+        ("env: [A=1]", "env: wanted names with values, got ['A=1']"),
+        ("sync: here", "sync: wanted names with values, got 'here'"),
+        ("secrets: 3", "secrets: wanted names with values, got 3"),
         ("env: [A=1]\nnam: x", "unknown key nam (did you mean name?)"),
     ],
 )
@@ -73,3 +76,12 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, complaint:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot read the job file .*none.yaml: No such file"):
         job_file.read(str(tmp_path / "none.yaml"))
+
+
+def test_numbers_are_texts_where_quantities_are_wanted_and_what_is_empty_is_left_out(
+    tmp_path: Path,
+) -> None:
+    assert job_file.read(written(tmp_path, "cpu: 2\nmemory: 1e9\nenv:\ncontainer:\n")) == {
+        "cpu": "2",
+        "memory": "1e9",
+    }

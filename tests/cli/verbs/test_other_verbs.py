@@ -126,6 +126,18 @@ def test_wrong_flags_of_logs_are_refused(argv: list[str], complaint: str, arena:
 # --- delete, prune, wait ------------------------------------------------------------------------
 
 
+def test_a_log_that_has_not_begun_is_told_with_the_reason(fake: FakeServer, arena: Arena) -> None:
+    waiting = canned.instance("demo-launcher", status="Pending", startTime=None)
+    fake.jobs = [canned.job(reason="no node has 9 GPUs", instances=[waiting])]
+    done = arena("logs", "demo")
+    assert done.code == 1
+    assert done.err == (
+        "midflight: error: instance demo-launcher is not running: no node has 9 GPUs\n"
+    )
+    done = arena("logs", "-f", "demo")
+    assert "no node has 9 GPUs; its log follows once it runs" in done.err
+
+
 def test_each_name_is_deleted_and_the_exit_code_is_honest(fake: FakeServer, arena: Arena) -> None:
     fake.jobs.append(canned.job("other"))
     done = arena("delete", "demo", "none", "other")

@@ -44,7 +44,6 @@ def test_a_scale_operation_is_answered_as_in_the_guide(
          (2, 60.0, ["demo-worker-1", "demo-worker-0"], False)),
         (["--pod-names=demo-worker-1", "--pod-names", "demo-worker-1"],
          (1, 60.0, ["demo-worker-1"], False)),
-        (["--count=0"], (0, 60.0, [], False)),
     ],
 )  # fmt: skip
 def test_what_was_asked_for_is_what_the_server_hears(
@@ -54,6 +53,13 @@ def test_what_was_asked_for_is_what_the_server_hears(
     assert arena("scalein", "etjob", "--name=demo", *argv).code == 0
     body = fake.asked("POST", SCALE)[0].body
     assert (body["count"], body["timeout"], body["names"], body["partial"]) == wish
+
+
+def test_a_count_below_one_is_not_even_sent(fake: FakeServer, arena: Arena) -> None:
+    done = arena(*OUT, "--count=0")
+    assert done.code == 2
+    assert done.err == "midflight: error: --count is invalid: wanted at least 1, got 0\n"
+    assert not fake.asked("POST", SCALE)
 
 
 def test_flags_without_a_meaning_are_noted_once(fake: FakeServer, arena: Arena) -> None:

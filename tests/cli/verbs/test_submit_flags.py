@@ -223,3 +223,39 @@ def test_a_flag_of_the_other_kind_is_named_when_the_kind_is_in_the_file() -> Non
     options = submit_flags.parser("").read(["--name=demo", "--running-timeout=1m", "sh"])
     with pytest.raises(UsageError, match="--running-timeout is for a pytorchjob, and this is a"):
         spec_of(options, "etjob", {}, PLACE)
+
+
+def test_retries_of_an_etjob_start_the_whole_job_again() -> None:
+    made = spec("etjob", "--retry=3")
+    assert (made.retry, made.restart_policy, made.backoff_limit) == (3, "OnFailure", 3)
+    made = spec("etjob", "--retry=3", "--job-restart-policy=Never")
+    assert made.restart_policy == "Never"
+    assert spec("etjob", "--retry=0").restart_policy == "Never"
+    assert spec("pytorchjob", "--retry=3").restart_policy == "Never"
+
+
+@pytest.mark.parametrize(
+    ("source", "kept", "secrets"),
+    [
+        ("https://me:p%40ss@host.example:8443/a/b.git", "https://host.example:8443/a/b.git",
+         ("me", "p@ss")),
+        ("http://me:a@b@host.example/b", "http://host.example/b", ("me", "a@b")),
+        ("https://me@host.example/b.git", "https://me@host.example/b.git", None),
+        ("https://host.example/a:b@c", "https://host.example/a:b@c", None),
+        ("git@host.example:a/b.git", "git@host.example:a/b.git", None),
+        ("/srv/git/b.git", "/srv/git/b.git", None),
+    ],
+)  # fmt: skip
+def test_a_user_and_password_inside_the_source_become_secrets(
+    source: str, kept: str, secrets: tuple[str, str] | None
+) -> None:
+    made = spec("etjob", "--sync-mode=git", f"--sync-source={source}")
+    assert made.sync == Sync("git", kept)
+    names = ("GIT_SYNC_USERNAME", "GIT_SYNC_PASSWORD")
+    assert made.secrets == (dict(zip(names, secrets, strict=True)) if secrets else {})
+
+
+def test_a_password_that_was_given_apart_wins_over_the_one_in_the_source() -> None:
+    source = "--sync-source=https://me:old@host.example/b"
+    made = spec("etjob", "--sync-mode=git", source, "-e", "GIT_SYNC_PASSWORD=new")
+    assert made.secrets == {"GIT_SYNC_USERNAME": "me", "GIT_SYNC_PASSWORD": "new"}

@@ -5,6 +5,7 @@ import pty
 import select
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -20,8 +21,9 @@ pytestmark = pytest.mark.slow
 class Terminal:
     """The program on a terminal of its own."""
 
-    def __init__(self, home: Path, *argv: str) -> None:
+    def __init__(self, home: Path, *argv: str, columns: int = 0) -> None:
         self._end, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (24, columns))
         environment = {**os.environ, "MIDFLIGHT_HOME": str(home)}
         environment.pop("MIDFLIGHT_LOG_FORMAT", None)
         command = [sys.executable, "-c", CODE, "arena", *argv]
@@ -62,6 +64,17 @@ def test_progress_is_drawn_after_a_second_and_wiped_out(fake: FakeServer) -> Non
     assert terminal.close() == 0
 
 
+def test_a_line_of_progress_fits_into_one_row(fake: FakeServer) -> None:
+    fake.jobs = [canned.job()]
+    fake.operations = [canned.operation(message="a long story " * 20)]
+    terminal = Terminal(fake.home, "scaleout", "et", "--name=demo", "--wait", columns=40)
+    seen = terminal.until("...")
+    assert len(seen.rpartition("\x1b[K")[2]) == 39
+    fake.operations = [canned.operation(progress="succeeded", message="done")]
+    terminal.until("done\r\n")
+    assert terminal.close() == 0
+
+
 def test_top_refreshes_in_place_until_it_is_interrupted(fake: FakeServer) -> None:
     terminal = Terminal(fake.home, "top", "node", "-r")
     terminal.until("0/4 (0%)")
@@ -69,3 +82,37 @@ def test_top_refreshes_in_place_until_it_is_interrupted(fake: FakeServer) -> Non
     assert "\x1b[H\x1b[2J" in terminal.until("4/4 (100%)")
     terminal.process.send_signal(2)
     assert terminal.close() == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["wait", "demo"], "no longer waiting for demo; nothing has changed for it"),
+        (
+            ["submit", "et", "--name=new", "--wait", "sh"],
+            "The Job new goes on; `arena delete new` would end it",
+        ),
+        (
+            ["scaleout", "et", "--name=demo", "--wait"],
+            "The scaleout job demo-1599557124 goes on; `arena get demo` shows it",
+        ),
+        (
+            ["delete", "demo"],
+            "The training job demo is being deleted, and will be gone in a moment",
+        ),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_ctrl_c_ends_the_waiting_only_and_says_so(
+    argv: list[str], said: str, fake: FakeServer
+) -> None:
+    fake.jobs = [canned.job(), canned.job("new")]
+    fake.operations = [canned.operation()]
+    fake.waits = True
+    terminal = Terminal(fake.home, *argv)
+    terminal.until("(1s)")
+    terminal.process.send_signal(2)
+    assert terminal.until(f"{said}\r\n").endswith(f"INFO[0001] {said}\r\n")
+    fake.waits = False
+    fake.operations = [canned.operation()]
+    assert terminal.close() == 130

@@ -188,6 +188,8 @@ class Keepers:
                 return outcome or NotStarted(attempt, "its folder was taken away")
             if code is not None and not (code == keeper.BUSY and has_keeper(folder)):
                 del self._own[pid]
+                if code < 0:  # somebody's doing, so the plan is as good as before
+                    return Ended(attempt, code, KEEPER_KILLED, time.time())
                 return NotStarted(attempt, _why_nothing(code, folder))
             if time.monotonic() > deadline:
                 process.kill()
