@@ -176,6 +176,11 @@ class Client:
             answer = connection.getresponse()
         except TimeoutError:
             raise
+        except http.client.RemoteDisconnected:
+            raise Unreachable(
+                f"the server on {self.path} went away before it answered; what was asked of it may "
+                "have been accepted: see `midflight list`, which starts it again"
+            ) from None
         except (OSError, http.client.HTTPException) as error:
             raise Unreachable(f"no server answers on {self.path}: {error}") from None
         if answer.status >= 400:

@@ -42,7 +42,8 @@ def test_the_version_is_the_package_s(
     ("arguments", "complaint"),
     [
         ([], "wanted a verb (submit, list, get"),
-        (["dance"], "invalid choice: 'dance'"),
+        (["dance"], "no verb is called 'dance'; see"),
+        (["sumbit"], "no verb is called 'sumbit'; did you mean submit?"),
         (["--loud"], "unrecognized arguments: --loud"),
         (["status", "demo", "-o", "yaml"], "invalid choice: 'yaml'"),
         (["status", "Not A Name"], "a run's name has"),

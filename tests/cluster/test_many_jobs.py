@@ -44,6 +44,7 @@ def test_fifty_jobs_take_their_turns(home: Home) -> None:
     eventually(lambda: phases(home) == {"SUCCEEDED": JOBS}, 100, lambda: str(phases(home)))
     names = (home.folder / "ran").read_text().split()
     assert len(names) == len(set(names)) == 2 * JOBS
-    assert all(node["allocatedGPUs"] == 0 for node in home.client.nodes())
+    # A job has succeeded with its master; its worker may take another moment.
+    eventually(lambda: not any(node["allocatedGPUs"] for node in home.client.nodes()))
     eventually(lambda: list(home.processes()) == [home.server()], but=home.processes)
-    assert resident(home.server()) < at_first + 30
+    assert resident(home.server()) < min(at_first + 30, 120)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import Unreachable
-from midflight.server.crashing import POINTS
+from midflight.server.crashing import POINTS, VARIABLE
 from tests.cluster.home import SPACE, Home
 from tests.guides.scripts import SYNTHETIC
 from tests.run.site import eventually
@@ -96,8 +96,7 @@ def test_killed_during_a_delete(home: Home, point: str, event: str) -> None:
         assert home.is_up("s", 2)
         home.runs_what_it_says("s")
         return
-    home.types("midflight wait s --until gone --timeout 30s", code=None)
-    assert home.job("s") is None
+    eventually(lambda: home.job("s") is None, but=lambda: str(home.job("s")))
     eventually(lambda: not home.keepers("s"))
     eventually(lambda: not home.job_folder("s").exists(), but=lambda: "its folder is still there")
 
@@ -116,6 +115,22 @@ def test_killed_at_the_end_of_a_job(home: Home, point: str) -> None:
     home.runs_what_it_says("s")
     assert home.statuses("s") == {"s-master-0": "Completed", "s-worker-0": "Completed"}
     assert ran(home) == ["0", "1"]
+
+
+def test_killed_again_and_again_while_it_comes_up(home: Home) -> None:
+    home.serve().submit(home.elastic("e", workers=2))
+    home.await_up("e", 2)
+    keepers, pids = home.keepers("e"), home.pids("e")
+    home.kill_server()
+    for crash in ("before-save:1:ServerStarted", "after-save:1:ServerStarted", "before-save:2"):
+        home.env[VARIABLE] = crash
+        home.types("midflight list", code=None)  # it may have been answered before
+        del home.env[VARIABLE]
+        home.server_is_gone()
+    home.serve()
+    home.await_up("e", 2)
+    assert (home.keepers("e"), home.pids("e")) == (keepers, pids)
+    assert {i["restarts"] for i in home.seen("e")["instances"]} == {0}
 
 
 def test_killed_while_a_worker_waits_for_room(home: Home) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from midflight.cli import program
-from midflight.cli.cluster import connect_if_running
+from midflight.cli.cluster import connect, connect_if_running
 from midflight.errors import NotFound, TimedOut
 from midflight.run.arguments import Parser, say, seconds
 from midflight.server.starting import home_of, wait_for_end
@@ -20,7 +20,8 @@ FINISHED = ("SUCCEEDED", "FAILED", "MAX_WAIT_TIME_EXCEEDED")
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
-    client = connect_if_running()
+    # Jobs may have outlived their server, and only a server can end them.
+    client = connect() if options.jobs else connect_if_running()
     if client is None:
         say("no server is running")
         return 0

@@ -64,9 +64,19 @@ def _dispatch(argv: Sequence[str]) -> int:
         raise UsageError(
             f"wanted a verb ({', '.join(VERBS)}), got none; see `{program.name()} --help`"
         )
-    module, _ = {**VERBS, **HIDDEN}[ALIASES.get(options.verb, options.verb)]
-    code: int = importlib.import_module(module).main(options.rest)
+    code: int = importlib.import_module(_module(options.verb)).main(options.rest)
     return code
+
+
+def _module(verb: str) -> str:
+    found = {**VERBS, **HIDDEN}.get(ALIASES.get(verb, verb))
+    if found is None:
+        from difflib import get_close_matches
+
+        close = get_close_matches(verb, [*VERBS, *ALIASES], 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"no verb is called {verb!r}; {hint}see `{program.name()} --help`")
+    return found[0]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -80,8 +90,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"midflight {midflight.__version__}")
-    known = [*VERBS, *ALIASES, *HIDDEN]
-    top.add_argument("verb", metavar="VERB", nargs="?", choices=known, help=argparse.SUPPRESS)
+    top.add_argument("verb", metavar="VERB", nargs="?", help=argparse.SUPPRESS)
     top.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return top
 

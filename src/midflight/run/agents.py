@@ -40,6 +40,7 @@ class AgentPlan:
     reach: Reach
     warm: int
     verbose: bool
+    own_host: str | None = None  # a name that means this machine, whoever else knows it
 
     def arguments(self, host: str, slots: int, join: str) -> list[str]:
         return [
@@ -93,7 +94,7 @@ class Agents:
             self._leaving.add(host)
             send_signal(self._running[host].pid, signal.SIGTERM)
         for host in hosts:
-            if not is_local(host):
+            if host != self._plan.own_host and not is_local(host):
                 self._announce(host)
             elif host not in self._tasks and host not in self._left:
                 self._keep(host)

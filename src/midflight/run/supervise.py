@@ -8,6 +8,7 @@ over, everything is killed.
 import asyncio
 import contextlib
 import signal
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
 
 DISCOVERY_SECONDS = 1.0  # between two looks
+HOSTFILE_SECONDS = 0.1  # the same, when a look is no more than reading a small file
 STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
 LAST_SECONDS = 0.5  # the same, when someone waits for the end
@@ -95,6 +97,7 @@ class Supervisor:
             reach(address, elsewhere),
             self._options.warm,
             self._options.verbose,
+            self._options.hosted.own_host if self._options.hosted else None,
         )
         self._agents = Agents(plan, self._note_agents, self._job_is_over)
         self._agents.adopt(self._claim.agents)
@@ -135,10 +138,11 @@ class Supervisor:
 
     async def _follow(self, discovery: Discovery | HostfileDiscovery, agents: Agents) -> None:
         failing = False
-        if self._options.hosted is not None:
-            await self._tell_hosts(await discovery.look())  # it starts as soon as these are there
+        told: Hosts = {}
+        told_at = 0.0
+        pause = DISCOVERY_SECONDS if self._options.hosted is None else HOSTFILE_SECONDS
         while True:
-            await asyncio.sleep(DISCOVERY_SECONDS)
+            await asyncio.sleep(pause)
             try:
                 hosts = await discovery.look()
             except JobFailed as error:
@@ -147,7 +151,9 @@ class Supervisor:
                 failing = True
                 continue
             failing = False
-            await self._tell_hosts(hosts)
+            if hosts != told or time.monotonic() - told_at >= DISCOVERY_SECONDS:
+                await self._tell_hosts(hosts)
+                told, told_at = hosts, time.monotonic()
             agents.want(self._served_here(hosts))
 
     async def _tell_hosts(self, hosts: Hosts) -> None:
