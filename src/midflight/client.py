@@ -23,6 +23,7 @@ from midflight.errors import (
 )
 from midflight.protocol.views import (
     EventView,
+    GpuView,
     JobSummary,
     JobView,
     NodeView,
@@ -75,6 +76,10 @@ class Client:
 
     def node_action(self, node: str, action: str) -> NodeView:
         return cast(NodeView, self._ask("POST", f"/nodes/{quote(node, safe='')}/{action}"))
+
+    def gpus(self, node: str) -> list[GpuView]:
+        """How busy its devices are; empty where that is not known."""
+        return cast(list[GpuView], self._ask("GET", f"/nodes/{quote(node, safe='')}/gpus"))
 
     # --- jobs -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from midflight.protocol.views import EventView, JobView, NodeView, OperationView
+from midflight.protocol.views import EventView, GpuView, JobView, NodeView, OperationView
 from tests.cli import canned
 
 STATUSES = {"usage": 400, "not-found": 404, "conflict": 409, "refused": 409, "timeout": 504}
@@ -40,6 +40,7 @@ class FakeServer:
     home: Path
     jobs: list[JobView] = field(default_factory=list)
     nodes: list[NodeView] = field(default_factory=lambda: [canned.node("node-1")])
+    gpus: list[GpuView] = field(default_factory=list)  # of every node
     events: list[EventView] = field(default_factory=list)
     operations: list[OperationView] = field(default_factory=list)  # one after the other
     log: bytes = b""
@@ -89,6 +90,8 @@ class FakeServer:
                 return {"version": "0", "pid": 1, "home": str(self.home)}
             case ("GET", "nodes"):
                 return self.nodes
+            case ("GET", "nodes", _, "gpus"):
+                return self.gpus
             case ("POST", "nodes", name, _):
                 return next(node for node in self.nodes if node["name"] == name)
             case ("GET", "jobs"):

@@ -29,6 +29,7 @@ from midflight.controller.events import (
 from midflight.controller.state import ENDED, ON_NODE, Cluster, Job, Node, Stage
 from midflight.errors import NotFound
 from midflight.protocol.messages import Status
+from midflight.protocol.views import GpuView
 
 
 class FakeBackend:
@@ -43,6 +44,9 @@ class FakeBackend:
 
     def nodes(self) -> tuple[Node, ...]:
         return (Node("here", "127.0.0.1", 8, virtual=True),)
+
+    def gpus(self, node: Node) -> list[GpuView]:
+        return [{"index": 0, "dutyCycle": 37, "memoryUsed": 1 << 30, "memoryTotal": 4 << 30}]
 
     async def open(self, tell: Tell) -> None:
         self.tell = tell

@@ -133,6 +133,7 @@ def test_a_scale_operation_out_of_bounds_is_refused(client: Client) -> None:
 
 def test_nodes_are_simulated_and_acted_upon(client: Client) -> None:
     assert [node["name"] for node in client.nodes()] == ["here"]
+    assert client.gpus("here")[0]["dutyCycle"] == 37
     nodes = client.simulate_nodes(3, 4)
     assert [(n["name"], n["address"], n["gpus"]) for n in nodes] == [
         (f"node-{number}", f"127.0.1.{number}", 4) for number in (1, 2, 3)

@@ -13,6 +13,7 @@ from midflight.controller.commands import Command
 from midflight.controller.events import Event
 from midflight.controller.state import Cluster, Job, Node
 from midflight.protocol.messages import Status
+from midflight.protocol.views import GpuView
 
 Tell = Callable[[Event], None]
 
@@ -30,6 +31,10 @@ class LogQuery:
 class Backend(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """What there is without anybody having asked for simulated nodes."""
+        ...
+
+    def gpus(self, node: Node) -> list[GpuView]:
+        """How busy its devices are; empty where that is not known."""
         ...
 
     async def open(self, tell: Tell) -> None: ...

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from midflight.cli import durations, flags, jobs, moments, output
+from midflight.cli import durations, flags, gpus, jobs, moments, output
 from midflight.cli.tables import fields, section
 from midflight.errors import UsageError
 from midflight.protocol.views import EventView, InstanceView, JobView, OperationView
@@ -38,7 +38,8 @@ def main(argv: Sequence[str]) -> int:
     if options.events:
         blocks.append(events(client.events(options.namespace, options.job)))
     if options.gpus:
-        blocks += [_gpus(job["instances"]), gpu_sum(job)]
+        busy = gpus.usage(client, job["instances"])
+        blocks += [_gpus(job["instances"], busy), gpu_sum(job)]
     print("\n\n".join(blocks))
     return 0
 
@@ -112,14 +113,15 @@ def event_row(each: EventView) -> tuple[object, ...]:
     return each["source"], each["kind"], moments.age(each["time"]), message
 
 
-def _gpus(found: Sequence[InstanceView]) -> str:
-    return section("GPUs", _GPUS, [gpu_row(each) for each in found if each["requestGPUs"]])
+def _gpus(found: Sequence[InstanceView], busy: gpus.Usage) -> str:
+    rows = [gpu_row(each, busy) for each in found if each["requestGPUs"]]
+    return section("GPUs", _GPUS, rows)
 
 
-def gpu_row(each: InstanceView) -> tuple[object, ...]:
-    """How busy they are is not measured here."""
+def gpu_row(each: InstanceView, busy: gpus.Usage) -> tuple[object, ...]:
     devices = ",".join(map(str, each["devices"])) or "N/A"
-    return each["name"], each["nodeIP"], each["requestGPUs"], devices, "N/A", "N/A"
+    used = (gpus.duty(each, busy), gpus.memory(each, busy))
+    return each["name"], each["nodeIP"], each["requestGPUs"], devices, *used
 
 
 def gpu_sum(job: JobView) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from midflight.cli import flags, jobs, moments, output
+from midflight.cli import flags, gpus, jobs, moments, output
 from midflight.cli.get import gpu_row, gpu_sum, head
 from midflight.cli.list import HOLDING
 from midflight.cli.refreshing import keep_printing
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     def text() -> str:
         if options.job:
             job = jobs.find(client, options.namespace, options.job, options.type)
-            return closely(job, options.instance)
+            return closely(job, options.instance, gpus.usage(client, job["instances"]))
         return summary(_under_way(client, namespace, options.type), options.all_namespaces)
 
     if options.output in ("json", "yaml", "name"):
@@ -77,11 +77,11 @@ def summary(found: Sequence[JobSummary], namespaces: bool) -> str:
     return f"{table(header, rows)}\n\n{total}"
 
 
-def closely(job: JobView, instance: str) -> str:
+def closely(job: JobView, instance: str, busy: gpus.Usage) -> str:
     chosen = [jobs.instance(job, instance)] if instance else job["instances"]
     rows = []
     for each in chosen:
-        name, _, requested, devices, duty, memory = gpu_row(each)
+        name, _, requested, devices, duty, memory = gpu_row(each, busy)
         rows.append((name, each["status"], requested, each["node"], devices, duty, memory))
     return f"{head(job)}\n\n{table(_INSTANCES, rows)}\n\n{gpu_sum(job)}"
 

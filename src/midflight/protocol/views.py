@@ -92,6 +92,15 @@ class NodeView(TypedDict):
     instances: list[str]
 
 
+class GpuView(TypedDict):
+    """How busy one device is, where that can be known."""
+
+    index: int
+    dutyCycle: int  # percent
+    memoryUsed: int  # bytes
+    memoryTotal: int
+
+
 class EventView(TypedDict):
     time: str
     source: str

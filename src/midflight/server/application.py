@@ -19,6 +19,7 @@ from midflight.controller.spec import Spec
 from midflight.protocol.messages import Status
 from midflight.protocol.views import (
     EventView,
+    GpuView,
     JobSummary,
     JobView,
     NodeView,
@@ -50,6 +51,13 @@ ENTRIES = (
     Entry("GET", "/status", "the server", server_routes.get_status, ServerView),
     Entry("POST", "/stop", "ends the server; jobs go on", server_routes.stop, None, status=202),
     Entry("GET", "/nodes", "all nodes", server_routes.get_nodes, list[NodeView]),
+    Entry(
+        "GET",
+        "/nodes/{name}/gpus",
+        "how busy the devices of a node are",
+        server_routes.get_gpus,
+        list[GpuView],
+    ),
     Entry(
         "POST",
         "/nodes",

@@ -1,5 +1,6 @@
 """Routes about the server itself, and its nodes."""
 
+import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -55,6 +56,11 @@ async def stop(api: Api, request: Request) -> Response:
 
 async def get_nodes(api: Api, request: Request) -> Response:
     return JSONResponse([api.node_view(node) for node in api.cluster.nodes.values()])
+
+
+async def get_gpus(api: Api, request: Request) -> Response:
+    node = find_node(api.cluster, request.path_params["name"])
+    return JSONResponse(await asyncio.to_thread(api.loop.backend.gpus, node))
 
 
 async def set_nodes(api: Api, request: Request) -> Response:

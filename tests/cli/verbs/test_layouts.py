@@ -133,6 +133,13 @@ def test_get_shows_operations_events_and_gpus(fake: FakeServer, arena: Arena) ->
     ]
 
 
+def test_get_shows_how_busy_gpus_are_where_that_is_known(fake: FakeServer, arena: Arena) -> None:
+    fake.jobs = [canned.job()]
+    fake.gpus = [{"index": 0, "dutyCycle": 37, "memoryUsed": 3 << 29, "memoryTotal": 16 << 30}]
+    rows = [line.split() for line in arena("get", "demo", "-g").out.splitlines()]
+    assert ["demo-worker-0", "127.0.1.1", "1", "0", "37%", "1.5GiB/16.0GiB"] in rows
+
+
 def test_get_wide_tells_how_instances_ended(fake: FakeServer, arena: Arena) -> None:
     lost = canned.instance(
         "demo-worker-0", status="Error", exitCode=-9, restarts=2, reason="killed by signal 9"

@@ -28,6 +28,7 @@ from midflight.controller.roster import in_order
 from midflight.controller.state import ON_NODE, Cluster, Job, Node
 from midflight.errors import MidflightError, NotFound
 from midflight.protocol.messages import Status
+from midflight.protocol.views import GpuView
 from midflight.store.rundir import RunDir
 
 ADOPT_SECONDS = 5.0  # that a start waits for instances to be found; the rest is told later
@@ -58,6 +59,19 @@ class LocalBackend:
         labels = {"kubernetes.io/hostname": name}
         slots = gpus or devices.cpu_slots()
         return (Node(name, "127.0.0.1", slots, labels, virtual=not gpus),)
+
+    def gpus(self, node: Node) -> list[GpuView]:
+        if node.virtual:
+            return []
+        return [
+            {
+                "index": index,
+                "dutyCycle": each.duty,
+                "memoryUsed": each.memory_used,
+                "memoryTotal": each.memory_total,
+            }
+            for index, each in devices.gpu_metrics().items()
+        ]
 
     async def open(self, tell: Tell) -> None:
         self._tell = self._instances.tell = tell
