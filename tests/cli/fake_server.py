@@ -88,10 +88,8 @@ class FakeServer:
         match (request.method, *parts):
             case ("GET", "status"):
                 return {"version": "0", "pid": 1, "home": str(self.home)}
-            case ("GET", "nodes"):
-                return self.nodes
-            case ("GET", "nodes", _, "gpus"):
-                return self.gpus
+            case ("GET", "nodes", *rest):
+                return self.gpus if rest else self.nodes
             case ("POST", "nodes", name, _):
                 return next(node for node in self.nodes if node["name"] == name)
             case ("GET", "jobs"):
