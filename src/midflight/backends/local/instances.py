@@ -16,10 +16,12 @@ from midflight.backends.interface import Tell
 from midflight.backends.local import limits
 from midflight.backends.local.folder import JobFolder
 from midflight.backends.local.jobs import Jobs
+from midflight.backends.local.last_words import last_words
 from midflight.backends.local.plan import render
 from midflight.backends.local.processes import Keepers
 from midflight.backends.local.reports import Ended, NotStarted, Outcome, Running
 from midflight.controller.commands import StartInstance, StopInstance
+from midflight.controller.ending import described
 from midflight.controller.events import InstanceEnded, InstanceNotStarted, InstanceStarted
 from midflight.controller.roster import is_elastic
 from midflight.controller.state import Cluster, Instance, Job, Role, Stage
@@ -65,7 +67,7 @@ class Instances:
             return  # its end is told when it has come
         if not isinstance(outcome, Ended):
             outcome = Ended(attempt, -signal.SIGTERM, NEVER, time.time())
-        self.tell(_ended(key, name, outcome))
+        self.tell(self._ended(key, name, outcome))
 
     async def find(self, key: str, instance: Instance) -> None:
         """One that is on a node, as far as the journal knows."""
@@ -80,7 +82,7 @@ class Instances:
     def has_ended(self, folder: str, outcome: Ended) -> None:
         """For the keepers, which know folders only: JOBS/NAMESPACE/NAME/instances/INSTANCE."""
         parts = Path(folder).parts
-        self.tell(_ended("/".join(parts[-4:-2]), parts[-1], outcome))
+        self.tell(self._ended("/".join(parts[-4:-2]), parts[-1], outcome))
 
     def _tell_outcome(self, key: str, name: str, outcome: Outcome) -> None:
         match outcome:
@@ -93,7 +95,15 @@ class Instances:
                     self.tell(
                         InstanceStarted(outcome.started_at, key, name, outcome.attempt, outcome.pid)
                     )
-                self.tell(_ended(key, name, outcome))
+                self.tell(self._ended(key, name, outcome))
+
+    def _ended(self, key: str, name: str, outcome: Ended) -> InstanceEnded:
+        at = outcome.ended_at or time.time()
+        reason = outcome.reason
+        if not reason and outcome.code > 0:
+            last = last_words(self._jobs.folder(key).instance(name) / "log")
+            reason = f"{described(outcome.code)}: {last}" if last else ""
+        return InstanceEnded(at, key, name, outcome.attempt, outcome.code, reason)
 
     def _plan(
         self, job: Job, instance: Instance, cluster: Cluster, folder: JobFolder, attempt: int
@@ -120,11 +130,6 @@ class Instances:
         for note in notes:
             self._tell_note(job.key, instance.name, note)
         return found
-
-
-def _ended(key: str, name: str, outcome: Ended) -> InstanceEnded:
-    at = outcome.ended_at or time.time()
-    return InstanceEnded(at, key, name, outcome.attempt, outcome.code, outcome.reason)
 
 
 def _words(error: Exception) -> str:
