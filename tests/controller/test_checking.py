@@ -72,7 +72,7 @@ def test_names() -> None:
         ({"env": {"A": "\0"}}, "zero byte"),
         ({"selectors": {"": "x"}}, "--selector is invalid"),
         ({"working_dir": "here"}, "--working-dir must be absolute"),
-        ({"run_in": "nowhere"}, "runIn is invalid"),
+        ({"run_in": "nowhere"}, "--run-in is invalid"),
         ({"sync": Sync("hdfs", "x")}, "Unknown sync mode: hdfs; use git or rsync"),
         ({"sync": Sync("git", "")}, "--syncSource should be set when syncMode is set"),
         ({"sync": Sync("git", "--upload-pack=x")}, "starts with '-'"),

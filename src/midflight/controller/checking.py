@@ -128,7 +128,7 @@ def _check_policies(spec: Spec) -> None:
         )
     _check_choice("--job-restart-policy", spec.restart_policy, JOB_POLICIES)
     _check_choice("--worker-restart-policy", spec.worker_restart_policy, WORKER_POLICIES)
-    _check_choice("runIn", spec.run_in, RUN_IN)
+    _check_choice("--run-in", spec.run_in, RUN_IN)
     for flag, number in (("--retry", spec.retry), ("--job-backoff-limit", spec.backoff_limit)):
         if number < 0:
             raise UsageError(f"{flag} is invalid: wanted 0 or more, got {number}")

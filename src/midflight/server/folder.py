@@ -29,6 +29,11 @@ class Held(Refused):
 
 
 def make_home(home: Path) -> None:
+    if len(os.fsencode(home / SOCKET)) + _ROOM_FOR_NAME > LONGEST_SOCKET_PATH:
+        raise UsageError(
+            f"{home} is too long for a socket in it; choose a MIDFLIGHT_HOME of at most"
+            f" {LONGEST_SOCKET_PATH - _ROOM_FOR_NAME - len(SOCKET) - 1} bytes"
+        )
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = home.stat()
@@ -40,11 +45,6 @@ def make_home(home: Path) -> None:
             f"wanted a folder for the server at {home}: {error.strerror};"
             " choose another MIDFLIGHT_HOME"
         ) from None
-    if len(os.fsencode(home / SOCKET)) + _ROOM_FOR_NAME > LONGEST_SOCKET_PATH:
-        raise UsageError(
-            f"{home} is too long for a socket in it; choose a MIDFLIGHT_HOME of at most"
-            f" {LONGEST_SOCKET_PATH - _ROOM_FOR_NAME - len(SOCKET) - 1} bytes"
-        )
 
 
 def check_owner(path: Path, found: os.stat_result) -> None:
