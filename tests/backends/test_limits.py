@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from midflight.backends.local.limits import (
+    limit_of,
     make_cgroup,
     plan_limits,
-    quantity,
     ran_out_of_memory,
     remove_cgroup,
     writable_group,
@@ -32,7 +32,7 @@ from midflight.backends.local.limits import (
     ],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text: str, value: float | None) -> None:
-    assert quantity(text) == value
+    assert limit_of(text) == value
 
 
 def groups(tmp_path: Path, own: str, enabled: dict[str, str]) -> tuple[Path, Path]:

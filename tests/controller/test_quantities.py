@@ -51,7 +51,7 @@ def test_durations_are_read_as_go_does_and_plain_numbers_are_seconds(
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "s", "5x", "1m 0s", "--5s", "nan", "1d", "m5"])
+@pytest.mark.parametrize("text", ["", "s", "5x", "1m 0s", "--5s", "nan", "m5"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no duration"):
         duration(text)
@@ -68,7 +68,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         (3599.0, "59m"),
         (3600.0, "1h"),
         (86399.0, "23h"),
-        (86400.0, "1d"),
+        (86400.0),
         (364 * 86400.0, "364d"),
         (365 * 86400.0, "1y"),
     ],

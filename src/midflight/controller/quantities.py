@@ -11,7 +11,7 @@ from midflight.errors import UsageError
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _QUANTITY = re.compile(rf"({_NUMBER})(?:(e[+-]?\d{{1,2}})|([a-z]{{1,2}}))?", re.IGNORECASE)
-_PIECE = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h)")
+_PIECE = re.compile(rf"({_NUMBER})(ns|us|µs|ms|s|m|h|d)")
 _SUFFIXES = {
     "n": 1e-9,
     "u": 1e-6,
@@ -19,7 +19,16 @@ _SUFFIXES = {
     **{letter: 1000.0**power for power, letter in enumerate("kMGTPE", start=1)},
     **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", start=1)},
 }
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
 _AGES = ((60, 1, "s"), (3600, 60, "m"), (86400, 3600, "h"), (365 * 86400, 86400, "d"))
 
 

@@ -12,25 +12,21 @@ import re
 from pathlib import Path
 from typing import Any
 
+from midflight.controller.quantities import quantity
+from midflight.errors import UsageError
+
 _MOUNTS = Path("/proc/mounts")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _CPU_PERIOD = 100_000  # microseconds
-_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([a-zA-Z]*)")
-_UNITS = {"": 1.0, "m": 1e-3} | {
-    unit + suffix: float(base**power)
-    for power, unit in enumerate("kMGTPE", start=1)
-    for suffix, base in (("", 1000), ("i", 1024))
-}
-_UNITS["Ki"] = _UNITS["ki"]
 NO_LIMITS: dict[str, Any] = {"memory": None, "cpus": None, "cgroup": ""}
 
 
-def quantity(text: str) -> float | None:
-    """500m, 2, 1.5, 512M, 2Gi; None for anything else."""
-    match = _QUANTITY.fullmatch(text.strip())
-    if match is None or match[2] not in _UNITS:
+def limit_of(text: str) -> float | None:
+    """None for no limit, and for what is no quantity."""
+    try:
+        return quantity(text) or None if text.strip() else None
+    except UsageError:
         return None
-    return float(match[1]) * _UNITS[match[2]] or None
 
 
 def plan_limits(
@@ -41,7 +37,7 @@ def plan_limits(
     `instance` has to be a name that no other instance on this machine has; `above` is the group to
     make its group in, by default the one that `writable_group` finds.
     """
-    cpus, most = quantity(cpu), quantity(memory)
+    cpus, most = limit_of(cpu), limit_of(memory)
     limits = {**NO_LIMITS, "cpus": cpus, "memory": None if most is None else int(most)}
     wanted = {"cpu": cpus, "memory": most}
     controllers = {name for name, value in wanted.items() if value is not None}
