@@ -26,8 +26,12 @@ class Giver(Protocol):
 
     holdings: Holdings
 
+    def ask_for_layout(self) -> None:
+        """Have the layout made at the next step boundary, for `layout`."""
+        ...
+
     def layout(self) -> Layout:
-        """The layout of the state as it is; blocks until the next step boundary."""
+        """The layout of the state, as it was at the first boundary after it was asked for."""
         ...
 
 
@@ -55,6 +59,8 @@ class Coming:
 
     def _run(self, line: KeyLine, giver: Giver, then: Callable[["Coming", str], None]) -> None:
         try:
+            if self._joiners and self.group.rank == self._source:
+                giver.ask_for_layout()
             self.group.connect(line)
             if self._joiners and self.group.size > 1:
                 compare_models(self.group, giver.holdings)
@@ -66,8 +72,7 @@ class Coming:
 
     def _make_room(self, giver: Giver) -> None:
         """The first of those who stay tells the joiners what the state looks like."""
-        group = self.group
-        source = next(rank for rank in range(group.size) if rank not in self._joiners)
+        group, source = self.group, self._source
         if group.rank == source:
             layout = giver.layout()
             for joiner in self._joiners:
@@ -75,6 +80,11 @@ class Coming:
         elif group.rank in self._joiners:
             layout = transfer.receive_layout(group.pg, source)
             self.prepared = giver.holdings.prepare(layout)
+
+    @property
+    def _source(self) -> int:
+        """The rank that tells the joiners: the first of those who stay, as somebody always does."""
+        return next(rank for rank in range(self.group.size) if rank not in self._joiners)
 
     @property
     def connected(self) -> bool:

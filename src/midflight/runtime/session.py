@@ -322,10 +322,13 @@ class Session:
         if self.holds_state:
             self.schedule.foresee(step, seat)
 
-    def layout(self) -> Layout:
-        """Called by a preparing thread: wait for the training thread to look at its state."""
+    def ask_for_layout(self) -> None:
+        """Called by a preparing thread: the training thread is to look at its state."""
         self._layout_made.clear()
         self._layout_wanted.set()
+
+    def layout(self) -> Layout:
+        """Called by the same thread later on: wait until it has."""
         if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
             raise WorldChanged("the training thread did not come to a step boundary")
         return self._layout

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from midflight.coordinator.core.state import MemberState
 
 MARGIN = 1  # steps between the furthest member and the switch
-NEWS_SECONDS = 0.05  # how long the news may take to reach everybody
+NEWS_SECONDS = 0.03  # how long the news may take to reach everybody
 
 
 def switch_step(members: Iterable[MemberState], best: int, now: float) -> int:
