@@ -308,6 +308,7 @@ def test_hosts_are_written_for_discovery(tmp_path: Path) -> None:
         job = job_of("true")
         scene.backend.carry_out(WriteHosts(KEY, {"demo-worker-0": 2}), cluster_of(job))
         await scene.start(job_of("cat $MIDFLIGHT_HOSTFILE; discover_hosts.sh"))
+        await scene.hears(InstanceEnded)
         assert await scene.log(job, "demo") == "demo-worker-0:2\ndemo-worker-0:2\n"
 
     play(tmp_path, act)
@@ -437,9 +438,9 @@ def test_a_stopped_instance_stands_still_until_it_may_go_on(tmp_path: Path) -> N
         await scene.log(job, "up")
         other = int(pids.read_text())
         scene.backend.chaos(job, "stop", "demo-master-0")
-        assert [_state(pid) for pid in (started.pid, other)] == ["T", "T"]
+        await _until(lambda: _stopped(started.pid) and _stopped(other))
         scene.backend.chaos(job, "cont", "demo-master-0")
-        assert "T" not in [_state(pid) for pid in (started.pid, other)]
+        await _until(lambda: not _stopped(started.pid) and not _stopped(other))
         scene.stop(job, 0.0)
         await scene.hears(InstanceEnded)
         assert not alive(other)
@@ -458,8 +459,15 @@ def test_what_cannot_be_rehearsed_is_refused_with_the_reason(tmp_path: Path) -> 
     play(tmp_path, act)
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def _stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def _until(reached: Callable[[], bool]) -> None:
+    """A signal takes its moment, and nobody tells when it has arrived."""
+    async with asyncio.timeout(30):
+        while not reached():  # noqa: ASYNC110 - see above
+            await asyncio.sleep(0.01)
 
 
 def test_a_command_about_nothing_known_raises_nothing(tmp_path: Path) -> None:
