@@ -2,6 +2,7 @@
 
 from midflight.controller import views
 from midflight.controller.commands import Record
+from midflight.controller.spec import Kind, Spec, Sync, shown
 from midflight.protocol.views import JobView
 from tests.controller.scenario import Scenario, node
 
@@ -92,3 +93,12 @@ def test_the_exit_code_of_an_instance_that_ended_is_shown() -> None:
     s.end("launcher", 4)
     assert shown(s)["instances"][0]["exitCode"] == 4
     assert shown(s)["instances"][1]["status"] == "Completed"
+
+
+def test_a_password_in_the_address_of_the_code_is_hidden_too() -> None:
+    address = "https://me:secret@example.org/team/repo.git"
+    spec = Spec(Kind.PYTORCHJOB, "job", "true", sync=Sync("git", address))
+    found = shown(spec).sync
+    assert found is not None and found.source == "https://******@example.org/team/repo.git"
+    plain = Spec(Kind.PYTORCHJOB, "job", "true", sync=Sync("git", "git@example.org:team/repo.git"))
+    assert shown(plain) == plain

@@ -6,11 +6,13 @@ cluster. `secrets` is never shown: use `shown` for whatever a person may see.
 """
 
 import enum
+import re
 from dataclasses import dataclass, field, replace
 
 DEFAULT_NAMESPACE = "default"
 ANY_NUMBER = 1000  # workers; what --max-workers is where nothing was said
 HIDDEN = "******"
+_LOGIN = re.compile(r"^(https?://)[^/@\s]+@")  # before the host of an address
 
 
 class Kind(enum.Enum):
@@ -116,5 +118,8 @@ class Spec:
 
 
 def shown(spec: Spec) -> Spec:
-    """The spec as people may see it."""
-    return replace(spec, secrets=dict.fromkeys(spec.secrets, HIDDEN))
+    """The spec as people may see it; a password may stand in the source's address as well."""
+    sync = spec.sync
+    if sync is not None:
+        sync = replace(sync, source=_LOGIN.sub(rf"\1{HIDDEN}@", sync.source))
+    return replace(spec, secrets=dict.fromkeys(spec.secrets, HIDDEN), sync=sync)
