@@ -1,8 +1,9 @@
 """What the API shows."""
 
+from midflight.controller import spec as specs
 from midflight.controller import views
 from midflight.controller.commands import Record
-from midflight.controller.spec import Kind, Spec, Sync, shown
+from midflight.controller.spec import Kind, Spec, Sync
 from midflight.protocol.views import JobView
 from tests.controller.scenario import Scenario, node
 
@@ -98,7 +99,7 @@ def test_the_exit_code_of_an_instance_that_ended_is_shown() -> None:
 def test_a_password_in_the_address_of_the_code_is_hidden_too() -> None:
     address = "https://me:secret@example.org/team/repo.git"
     spec = Spec(Kind.PYTORCHJOB, "job", "true", sync=Sync("git", address))
-    found = shown(spec).sync
+    found = specs.shown(spec).sync
     assert found is not None and found.source == "https://******@example.org/team/repo.git"
     plain = Spec(Kind.PYTORCHJOB, "job", "true", sync=Sync("git", "git@example.org:team/repo.git"))
-    assert shown(plain) == plain
+    assert specs.shown(plain) == plain
