@@ -17,6 +17,7 @@ from statistics import median
 
 from bench.processes import BenchError
 from bench.rows import Row
+from bench.usage import cpu_seconds, resident_megabytes
 from midflight.client import Client
 from midflight.controller.events import JobSubmitted
 from midflight.controller.handle import handle
@@ -62,11 +63,11 @@ def _measure(client: Client, pid: int) -> list[Row]:
         client.submit(_spec(f"run-{number}", "sleep 1000", gpus=1))
     for number in range(RUNNING):
         client.wait("default", f"run-{number}", "running", 120.0)
-    memory = _resident_megabytes(pid)
+    memory = resident_megabytes(pid)
     time.sleep(1.0)
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     time.sleep(IDLE_SECONDS)
-    idle = _cpu_seconds(pid) - before
+    idle = cpu_seconds(pid) - before
     began = time.monotonic()
     for number in range(SUBMITTED):
         client.submit(_spec(f"wait-{number}", "true", gpus=1000))
@@ -134,13 +135,3 @@ def _seconds(*words: str) -> float:
     if code != 0:
         raise BenchError(f"{' '.join(words)} ended with code {code}")
     return seconds
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_megabytes(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -7,7 +7,6 @@ the process that measures, so the processor time is the figure that is the coord
 """
 
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from bench.processes import BenchError
 from bench.rows import Row
 from bench.simulated import SimulatedAgent
+from bench.usage import cpu_seconds, resident_megabytes
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import AsyncWire, dial
@@ -75,7 +75,7 @@ async def _scenario(run_dir: RunDir, pid: int, size: int) -> list[Row]:
             member.die()
         await _until(client, lambda s: s.phase == "stable" and s.resets > 0)
         recovered = time.monotonic()
-        memory, cpu = _resident_megabytes(pid), _cpu_seconds(pid)
+        memory, cpu = resident_megabytes(pid), cpu_seconds(pid)
         for task in tasks:
             task.cancel()
 
@@ -104,13 +104,3 @@ def _await_address(run_dir: RunDir) -> None:
     deadline = time.monotonic() + SECONDS
     while run_dir.read_address() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _resident_megabytes(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

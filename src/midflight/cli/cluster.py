@@ -3,7 +3,8 @@
 import os
 from typing import TYPE_CHECKING
 
-from midflight.server.starting import ensure, home_of, running
+from midflight.home import home
+from midflight.server.starting import ensure, running
 
 if TYPE_CHECKING:
     from midflight.client import Client
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
 
 def connect() -> "Client":
     """The server of this user; it is started if there is none."""
-    return ensure(home_of(os.environ))
+    return ensure(home(os.environ))
 
 
 def connect_if_running() -> "Client | None":
-    return running(home_of(os.environ))
+    return running(home(os.environ))

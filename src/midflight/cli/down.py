@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from midflight.cli import program
 from midflight.cli.cluster import connect, connect_if_running
 from midflight.errors import NotFound, TimedOut
+from midflight.home import home
 from midflight.run.arguments import Parser, say, seconds
-from midflight.server.starting import home_of, wait_for_end
+from midflight.server.starting import wait_for_end
 
 if TYPE_CHECKING:
     from midflight.client import Client
@@ -47,7 +48,7 @@ def _delete_all(client: "Client", timeout: float) -> None:
 
 
 def _await_end() -> None:
-    if not wait_for_end(home_of(os.environ), ENDING):
+    if not wait_for_end(home(os.environ), ENDING):
         raise TimedOut(f"the server did not end within {ENDING:g} s; its log is server.log")
 
 

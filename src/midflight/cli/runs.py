@@ -6,12 +6,13 @@ from pathlib import Path
 
 from midflight.cli import program
 from midflight.errors import Unreachable
+from midflight.home import home
 from midflight.protocol.messages import Status
 from midflight.protocol.wire import SyncWire
 from midflight.run.calling import call
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
-from midflight.store.rundir import RUN_NAME, RunDir, check_name, home
+from midflight.store.rundir import RUN_NAME, RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 _OVER = {phase.value for phase in ENDED}

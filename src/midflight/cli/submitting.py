@@ -12,7 +12,7 @@ from typing import Any
 
 from midflight.cli.submit_flags import FLAGS, Flag
 from midflight.controller.folding import fold
-from midflight.controller.spec import ANY_NUMBER, Spec
+from midflight.controller.spec import ANY_NUMBER, LOGIN, Spec
 from midflight.errors import ProtocolError, UsageError
 from midflight.protocol import codec
 
@@ -29,7 +29,6 @@ ENVIRONMENT = (
     "TZ",
     "OMP_NUM_THREADS",
 )
-SECRETS = ("GIT_SYNC_USERNAME", "GIT_SYNC_PASSWORD")
 _SYNC = {"GIT_SYNC_BRANCH": "branch", "GIT_SYNC_REV": "revision"}
 
 
@@ -98,7 +97,7 @@ def _set_restarts(values: dict[str, Any], kind: str) -> None:
 
 def _move_git_settings(values: dict[str, Any]) -> None:
     env = dict(values.get("env") or {})
-    secrets = {name: env.pop(name) for name in SECRETS if name in env}
+    secrets = {name: env.pop(name) for name in LOGIN if name in env}
     of_source: dict[str, str] = {}
     if values.get("sync"):
         found = {field: env.pop(name) for name, field in _SYNC.items() if name in env}
@@ -116,7 +115,7 @@ def _without_login(source: Any) -> tuple[Any, dict[str, str]]:
         return source, {}
     from urllib.parse import unquote
 
-    login = dict(zip(SECRETS, (unquote(user), unquote(password)), strict=True))
+    login = dict(zip(LOGIN, (unquote(user), unquote(password)), strict=True))
     return str(source).replace(f"{head}@{host}", host, 1), login
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 DEFAULT_NAMESPACE = "default"
 ANY_NUMBER = 1000  # workers; what --max-workers is where nothing was said
 HIDDEN = "******"
+LOGIN = ("GIT_SYNC_USERNAME", "GIT_SYNC_PASSWORD")  # names in `secrets`, as Arena has them
 _LOGIN = re.compile(r"^(https?://)[^/@\s]+@")  # before the host of an address
 
 

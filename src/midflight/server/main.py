@@ -20,6 +20,7 @@ from typing import cast
 import midflight
 from midflight.backends.interface import Backend
 from midflight.errors import UsageError
+from midflight.home import home as users_home
 from midflight.run.arguments import Parser, exit_code_of, say
 from midflight.server.api import Api
 from midflight.server.application import application
@@ -38,7 +39,6 @@ from midflight.server.folder import (
 from midflight.server.journal import Journal
 from midflight.server.loop import Loop
 from midflight.server.serving import Server
-from midflight.server.starting import home_of
 
 LOG_BYTES = 5_000_000
 LOCAL = "midflight.backends.local.backend:LocalBackend"
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = _parser().parse_args(argv)
-    home = Path(options.home or home_of(os.environ)).absolute()
+    home = Path(options.home or users_home(os.environ)).absolute()
     passing = passing_from(os.environ)
     os.umask(0o077)
     make_home(home)

@@ -8,7 +8,6 @@ before it is needed.
 import os
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +22,6 @@ if TYPE_CHECKING:
 
 WITHIN = 20.0  # seconds for a server to answer
 PAUSE = 0.02  # seconds between two looks
-
-
-def home_of(env: Mapping[str, str]) -> Path:
-    """As `store.rundir.home` says it, without what that has to import."""
-    return Path(env.get("MIDFLIGHT_HOME") or Path(env.get("HOME", "/")) / ".midflight")
 
 
 def running(home: Path) -> "Client | None":

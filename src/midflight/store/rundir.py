@@ -12,14 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midflight.errors import UsageError
+from midflight.home import home
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
 
 RUN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
-
-
-def home(env: Mapping[str, str]) -> Path:
-    return Path(env.get("MIDFLIGHT_HOME") or Path(env.get("HOME", "/")) / ".midflight")
 
 
 def check_name(name: str) -> str:

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 
 from midflight.backends.local.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
-from midflight.controller.spec import Kind, Spec
+from midflight.controller.spec import LOGIN, Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role
 
 GRACE = 30.0  # seconds between SIGTERM and SIGKILL when nobody has said otherwise
-SECRET_NAMES = frozenset({"GIT_SYNC_USERNAME", "GIT_SYNC_PASSWORD"})
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _OURS = "MIDFLIGHT_"
 
@@ -100,7 +99,7 @@ def _environment(job: Job, instance: Instance, cluster: Cluster, site: Site) -> 
     inherited = {**site.environ, **spec.environment}
     base = {name: value for name, value in inherited.items() if not name.startswith(_OURS)}
     base |= spec.env
-    for name in SECRET_NAMES | spec.secrets.keys():
+    for name in {*LOGIN, *spec.secrets}:
         base.pop(name, None)
     return {
         **base,
