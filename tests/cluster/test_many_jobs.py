@@ -12,7 +12,11 @@ pytestmark = pytest.mark.slow
 
 JOBS, NODES, GPUS = 50, 5, 8
 AT_ONCE = NODES * GPUS // 2
-COMMAND = 'echo "$MIDFLIGHT_INSTANCE" >> ran; until [ -e go ]; do sleep 0.5; done'
+# A job has succeeded with its master, which therefore waits for its worker to have run too.
+COMMAND = (
+    'echo "$MIDFLIGHT_INSTANCE" >> ran; '
+    'until [ -e go ] && grep -qx "${MIDFLIGHT_INSTANCE%-*-*}-worker-0" ran; do sleep 0.5; done'
+)
 
 
 def phases(home: Home) -> Counter[str]:
