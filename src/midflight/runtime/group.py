@@ -8,6 +8,7 @@ is blocked in it gets an error within milliseconds.
 
 import contextlib
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -30,8 +31,10 @@ _building = threading.Lock()  # so that sockets of two groups are not mixed up
 class Group:
     """One generation's connections. `pg` is None in a world of one: there is nobody to talk to."""
 
-    def __init__(self, world: World, name: str, backend: str) -> None:
+    def __init__(self, world: World, name: str, backend: str, scope: str = "") -> None:
+        """`scope` tells a group of some of a generation's members from the group of all."""
         self.world = world
+        self._scope = scope
         self.rank = world.rank(name)
         self.size = world.size
         self.generation = world.generation
@@ -43,12 +46,15 @@ class Group:
         self._lock = threading.Lock()
         self._sockets: SocketSet | None = None
         self.waits = Waits()
+        self.on_cut: list[Callable[[], None]] = []  # called, from any thread, when it is cut
 
     def connect(self, line: KeyLine) -> None:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
             return
-        store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS)
+        store: c10d.Store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS)
+        if self._scope:
+            store = c10d.PrefixStore(self._scope, store)
         try:
             alone = _building.acquire(timeout=BUILDING_SECONDS)
             try:
@@ -65,7 +71,7 @@ class Group:
         if self.is_cut:
             raise WorldChanged(f"generation {self.generation} ended before it was connected")
 
-    def _connect_gloo(self, store: KeyStore) -> None:
+    def _connect_gloo(self, store: c10d.Store) -> None:
         sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
         with self._lock:
             self._sockets = sockets
@@ -82,13 +88,13 @@ class Group:
             if self.is_cut:
                 sockets.cut()
 
-    def _connect_nccl(self, store: KeyStore) -> None:
+    def _connect_nccl(self, store: c10d.Store) -> None:
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
         prefixed = c10d.PrefixStore("nccl", store)
         self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
 
-    def _wrap(self, store: KeyStore) -> None:
+    def _wrap(self, store: c10d.Store) -> None:
         kinds = dist.ProcessGroup.BackendType
         prefixed = c10d.PrefixStore("group", store)
         pg = dist.ProcessGroup(prefixed, self.rank, self.size)
@@ -111,6 +117,8 @@ class Group:
                     self._sockets.collect()
                 self._sockets.cut()
         self.waits.end()
+        for call in tuple(self.on_cut):
+            call()
         if self._nccl is not None:
             threading.Thread(target=self._abort_nccl, name="midflight-abort").start()
 

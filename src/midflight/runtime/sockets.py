@@ -25,6 +25,21 @@ def open_sockets() -> dict[int, int]:
     return found
 
 
+_exempt: set[int] = set()  # inodes of connections to members that belong to no group
+
+
+def exempt(sock: socket.socket) -> None:
+    """This connection is none of a group's, though it may be made while one is built."""
+    _exempt.add(os.fstat(sock.fileno()).st_ino)
+
+
+def close_exempt(sock: socket.socket) -> None:
+    """Close it; its inode may be anybody's afterwards."""
+    if sock.fileno() >= 0:
+        _exempt.discard(os.fstat(sock.fileno()).st_ino)
+        sock.close()
+
+
 class SocketSet:
     """Duplicates of a group's sockets, for as long as the group lives."""
 
@@ -36,7 +51,7 @@ class SocketSet:
     def collect(self) -> None:
         """Remember what has appeared since; may be called several times while building."""
         for inode, descriptor in open_sockets().items():
-            if inode in self._before or inode in self._held:
+            if inode in self._before or inode in self._held or inode in _exempt:
                 continue
             duplicate = _duplicate(descriptor)
             if duplicate is not None and self._ours(duplicate):
