@@ -15,6 +15,7 @@ MidflightError
 |-- WorldChanged          the step in flight did not happen: the world is another one now
 |-- GivenUp               the job went on without this member, or waited too long
 |-- JobFailed             the job as a whole ended badly
+|   `-- ScriptFailed      the host discovery script did
 |-- TimedOut              what was waited for did not happen in time
 `-- Refused               the server will not do what was asked
     |-- NotFound          there is no such job, instance, operation or node
@@ -95,6 +96,15 @@ class GivenUp(MidflightError):
 
 class JobFailed(MidflightError):
     """The job as a whole ended badly."""
+
+
+class ScriptFailed(JobFailed):
+    """The host discovery script ended with something else than 0 (negative: by a signal)."""
+
+    def __init__(self, script: str, code: int, what: str) -> None:
+        super().__init__(f"the host discovery script {script!r} {what}")
+        self.script = script
+        self.code = code
 
 
 class TimedOut(MidflightError):

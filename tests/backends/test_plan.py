@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from midflight import shims
 from midflight.backends.local.plan import GRACE, Plan, Site, render
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role
@@ -151,13 +152,21 @@ def test_the_environment_is_laid_down_in_order() -> None:
         "MIDFLIGHT_INSTANCE": "demo-worker-1",
         "MIDFLIGHT_NODE": "gpu-1",
         "MIDFLIGHT_HOSTFILE": f"{FOLDER}/edl/hostfile",
+        "MIDFLIGHT_PYTHON": "/opt/venv/bin/python",
     }
 
 
 def test_the_path_begins_with_the_jobs_own_commands() -> None:
-    assert plan(ETJOB, WORKER).env["PATH"] == f"{FOLDER}/bin:/opt/venv/bin:/usr/bin"
+    ours = f"{FOLDER}/bin:{shims.BIN}:/opt/venv/bin"
+    assert plan(ETJOB, WORKER).env["PATH"] == f"{ours}:/usr/bin"
     given = plan(replace(ETJOB, environment={"PATH": "/conda/bin"}), WORKER).env["PATH"]
-    assert given == f"{FOLDER}/bin:/opt/venv/bin:/conda/bin"
+    assert given == f"{ours}:/conda/bin"
+
+
+def test_packages_under_old_names_are_found_before_those_of_the_submitting_shell() -> None:
+    assert plan(ETJOB, WORKER).env["PYTHONPATH"] == shims.PYTHON
+    given = plan(replace(ETJOB, environment={"PYTHONPATH": "/mine"}), WORKER).env["PYTHONPATH"]
+    assert given == f"{shims.PYTHON}:/mine"
 
 
 def test_secrets_reach_no_process() -> None:

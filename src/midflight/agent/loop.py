@@ -11,10 +11,13 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from midflight.agent.link import Link
-from midflight.agent.members import Members
+from midflight.agent.members import Ended, Members
+from midflight.agent.outlet import OpenOutlet
 from midflight.agent.processes import Processes
 from midflight.agent.settings import MARK, Settings
 from midflight.agent.standby import StandbyPool
@@ -22,10 +25,12 @@ from midflight.protocol.messages import (
     AgentJoined,
     AgentLeaving,
     FindPort,
+    KeepState,
     PortFound,
     ProbeMember,
     Shutdown,
     StartMember,
+    StateKept,
     StopMember,
 )
 from midflight.protocol.wire import AsyncWire
@@ -33,25 +38,43 @@ from midflight.protocol.wire import AsyncWire
 _AFTER_KILL = 5.0  # a process that SIGKILL does not end by then hangs in the kernel
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What another program that has an agent inside brings along; the agent's own by default."""
+
+    signals: bool = True  # False: the program hears them, and calls `leave` and `take_down`
+    open_outlet: OpenOutlet | None = None
+    on_end: Callable[[Ended], None] = lambda ended: None
+    keep_state: Callable[[KeepState], None] = lambda state: None
+
+
 class Agent:
-    def __init__(self, settings: Settings, log: logging.Logger) -> None:
+    def __init__(
+        self, settings: Settings, log: logging.Logger, around: Surroundings | None = None
+    ) -> None:
         self._settings = settings
         self._log = log
+        self._around = around or Surroundings()
 
     async def run(self) -> int:
         settings, log = self._settings, self._log
         self._loop = asyncio.get_running_loop()
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._code: int | None = None  # None: not told to end yet
+        self.job_code: int | None = None  # how the job ended; None: nobody has said
         self._leave_at: float | None = None  # when the notice is used up, by the loop's clock
         self._processes = Processes(f"{MARK}={settings.mark}")
         self._pool = StandbyPool(settings.warm, self._processes, settings.base_environment(), log)
         self._link = Link(settings, self._greet, self._handle, log)
-        self._members = Members(settings, self._processes, self._pool, self._link.say, log)
+        self._members = Members(
+            settings, self._processes, self._pool, self._link.say, log, self._around.open_outlet
+        )
         self._members.on_empty = self._end_if_done
+        self._members.on_end = self._around.on_end
         self._processes.open()
-        self._loop.add_signal_handler(signal.SIGTERM, self._on_notice)
-        self._loop.add_signal_handler(signal.SIGINT, self._take_down, 130, 0.0)
+        if self._around.signals:
+            self._loop.add_signal_handler(signal.SIGTERM, self.leave)
+            self._loop.add_signal_handler(signal.SIGINT, self.take_down, 130, 0.0)
         link = asyncio.create_task(self._link.run())
         try:
             self._pool.open()
@@ -64,7 +87,7 @@ class Agent:
         ends: list[asyncio.Future[Any]] = [link, self._end]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not self._end.done():  # the link has given up
-            self._take_down(1, 0.0)
+            self.take_down(1, 0.0)
             await self._end
             return await link
         await self._members.last_output()
@@ -77,7 +100,11 @@ class Agent:
     def _greet(self, wire: AsyncWire) -> list[object]:
         self._members.address = self._settings.address or wire.own_address
         joined = AgentJoined(
-            self._settings.slots, self._members.address, os.getpid(), self._members.running()
+            self._settings.slots,
+            self._members.address,
+            os.getpid(),
+            self._members.running(),
+            self._settings.door,
         )
         if self._leave_at is None:
             return [joined]
@@ -93,15 +120,20 @@ class Agent:
                 self._link.say(self._members.probe(member))
             case FindPort():
                 self._link.say(PortFound(_free_port()))
-            case Shutdown(grace, reason):
+            case KeepState(number):
+                self._around.keep_state(message)
+                self._link.say(StateKept(number))
+            case Shutdown(grace, reason, code):
                 self._log.info("told to end: %s", reason)
-                self._take_down(0, grace)
+                self.job_code = code
+                self.take_down(0, grace)
             case _:
                 self._log.warning("a %s is nothing for an agent", type(message).__name__)
 
-    def _on_notice(self) -> None:
+    def leave(self) -> None:
+        """The host is going away: let the members leave in good order; again: at once."""
         if self._leave_at is not None or self._code is not None:
-            self._take_down(0, 0.0)
+            self.take_down(0, 0.0)
             return
         grace = self._settings.grace
         self._leave_at = self._loop.time() + grace
@@ -109,10 +141,10 @@ class Agent:
         self._members.closed_because = f"host {self._settings.name} is leaving"
         if self._link.connected:  # or it is said after the reconnect, with what is left of it
             self._link.say(AgentLeaving(grace))
-        self._loop.call_later(grace, self._take_down, 0, 0.0)
+        self._loop.call_later(grace, self.take_down, 0, 0.0)
         self._end_if_done()
 
-    def _take_down(self, code: int, grace: float) -> None:
+    def take_down(self, code: int, grace: float) -> None:
         """End all members, by force after `grace` seconds, and then the agent."""
         self._code = code
         self._members.closed_because = f"the agent of {self._settings.name} is ending"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from midflight.agent import processes
-from midflight.agent.output import MemberOutput
+from midflight.agent.outlet import OpenOutlet, Outlet, Pipes
 from midflight.agent.processes import Channels, Processes
 from midflight.agent.settings import Settings
 from midflight.agent.standby import Standby, StandbyPool
@@ -36,7 +36,18 @@ class _Member:
     pid: int = 0  # 0: waits for a standby
     warm: bool = False
     killer: asyncio.TimerHandle | None = None
-    output: MemberOutput | None = None
+    outlet: Outlet | None = None
+    stopped: bool = False  # it was told to end
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a member's process ended, for whoever runs this agent."""
+
+    order: StartMember
+    pid: int
+    code: int
+    stopped: bool  # it had been told to
 
 
 class Members:
@@ -47,7 +58,10 @@ class Members:
         pool: StandbyPool,
         say: Callable[[object], None],
         log: logging.Logger,
+        open_outlet: OpenOutlet | None = None,
     ) -> None:
+        """Without `open_outlet`, what members print is told to the coordinator."""
+        self._open_outlet = open_outlet or (lambda order: Pipes(order.member, say))
         self._settings = settings
         self._processes = processes
         self._pool = pool
@@ -56,10 +70,11 @@ class Members:
         self._table: dict[str, _Member] = {}
         self._ended: dict[str, MemberExited] = {}
         self._starting: set[asyncio.Task[None]] = set()
-        self._last_outputs: set[MemberOutput] = set()
+        self._last_outputs: set[Outlet] = set()
         self.address = ""  # of this host; known when the coordinator has been reached
         self.closed_because = ""  # not empty: nobody is started any more
         self.on_empty: Callable[[], None] = lambda: None
+        self.on_end: Callable[[Ended], None] = lambda ended: None
 
     def __bool__(self) -> bool:
         return bool(self._table)
@@ -82,7 +97,7 @@ class Members:
             self._say(MemberNotStarted(name, self.closed_because))
         else:
             member = self._table[name] = _Member(order)
-            if self._pool.fits(order.command, self._environment(order, warm=True)):
+            if self._pool.fits(self._command(order), self._environment(order, warm=True)):
                 task = asyncio.create_task(self._start_warm(member))
                 self._starting.add(task)
                 task.add_done_callback(self._starting.discard)
@@ -93,6 +108,7 @@ class Members:
         member = self._table.get(name)
         if member is None:
             return
+        member.stopped = True
         if not member.pid:
             self._not_started(member, "it was stopped before it had started")
             return
@@ -139,20 +155,19 @@ class Members:
 
     def _start(self, member: _Member, standby: Standby | None) -> None:
         order = member.order
-        ends: list[int] = []
         try:
-            ends += os.pipe()
-            ends += os.pipe()
-            out_read, out_write, err_read, err_write = ends
-            self._launch(member, standby, Channels(out_write, err_write))
+            outlet = self._open_outlet(order)
         except OSError as error:
-            for fd in ends:
-                os.close(fd)
-            self._not_started(member, _reason(order, error))
+            self._not_started(member, f"its output cannot be opened: {error.strerror or error}")
             return
-        os.close(out_write)
-        os.close(err_write)
-        member.output = MemberOutput(order.member, out_read, err_read, self._say)
+        try:
+            self._launch(member, standby, Channels(outlet.stdout, outlet.stderr))
+        except OSError as error:
+            outlet.not_started()
+            self._not_started(member, _reason(self._command(order), error))
+            return
+        outlet.started()
+        member.outlet = outlet
         self._log.info("%s started, pid %d", order.member, member.pid)
         self._say(MemberStarted(order.member, member.pid, member.warm))
 
@@ -164,7 +179,7 @@ class Members:
 
         if standby is not None:
             environment = self._environment(order, warm=True)
-            work = Work(order.command, environment, os.getcwd())
+            work = Work(self._command(order), environment, os.getcwd())
             try:
                 standby.hand_over(work, channels.stdout, channels.stderr)
                 self._processes.rededicate(standby.pid, on_exit)
@@ -174,7 +189,10 @@ class Members:
                 member.pid, member.warm = standby.pid, True
                 return
         environment = self._environment(order, warm=False)
-        member.pid = self._processes.spawn(order.command, environment, channels, on_exit)
+        member.pid = self._processes.spawn(self._command(order), environment, channels, on_exit)
+
+    def _command(self, order: StartMember) -> tuple[str, ...]:
+        return self._settings.command or order.command
 
     def _environment(self, order: StartMember, warm: bool) -> dict[str, str]:
         return self._settings.member_environment(order, self.address, warm)
@@ -183,13 +201,14 @@ class Members:
         name = member.order.member
         if member.killer is not None:
             member.killer.cancel()
-        assert member.output is not None
-        member.output.member_died()
-        report = MemberExited(name, code, member.output.tail)
+        assert member.outlet is not None
+        member.outlet.member_died()
+        report = MemberExited(name, code, member.outlet.tail)
         self._say(report)
         self._log.info("%s ended with code %d", name, code)
         self._last_outputs = {o for o in self._last_outputs if not o.closed.is_set()}
-        self._last_outputs.add(member.output)
+        self._last_outputs.add(member.outlet)
+        self.on_end(Ended(member.order, member.pid, code, member.stopped))
         self._ended[name] = report
         if len(self._ended) > _ENDS_REMEMBERED:
             del self._ended[next(iter(self._ended))]
@@ -201,8 +220,8 @@ class Members:
             self.on_empty()
 
 
-def _reason(order: StartMember, error: OSError) -> str:
-    command = order.command[0] if order.command else ""
+def _reason(words: tuple[str, ...], error: OSError) -> str:
+    command = words[0] if words else ""
     if isinstance(error, FileNotFoundError):
         return f"no such command: {command}"
     return f"{command} cannot be started: {error.strerror or error}"

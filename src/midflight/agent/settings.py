@@ -6,13 +6,16 @@ the agent's mark, by which the guard finds those that have left their process gr
 """
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from midflight import shims
 from midflight.agent.finding import address_now
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import StartMember
 
 MARK = "MIDFLIGHT_AGENT"
+Adapt = Callable[[StartMember], dict[str, str]]  # the variables of an order, as they hold here
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,9 @@ class Settings:
     environ: dict[str, str] = field(repr=False)
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     run_dir: str | None = None  # None: the coordinator stays where it is
+    command: tuple[str, ...] | None = None  # what members run here; None: what the order says
+    adapt: Adapt | None = None  # None: members get the order's variables as they are
+    door: str = ""  # HOST:PORT where this process would carry the coordinator on
 
     @property
     def coordinator(self) -> str:
@@ -39,7 +45,7 @@ class Settings:
 
     def base_environment(self) -> dict[str, str]:
         """What every process below this agent gets."""
-        environment = {**self.environ, MARK: self.mark}
+        environment = {**self.environ, **shims.environment(self.environ), MARK: self.mark}
         if self.slots > 1:  # members that share a host would fight for its cores; as torchrun does
             environment.setdefault("OMP_NUM_THREADS", "1")
         return environment
@@ -58,4 +64,5 @@ class Settings:
             ledger=order.ledger,
             warm=warm,
         )
-        return {**self.base_environment(), **worker.to_env(), **order.environment}
+        ordered = order.environment if self.adapt is None else self.adapt(order)
+        return {**self.base_environment(), **worker.to_env(), **ordered}

@@ -38,6 +38,7 @@ VERBS = {
     "run": ("midflight.cli.run", "run a training script as an elastic job, without a server"),
     "audit": ("midflight.cli.audit", "prove that every sample was used exactly once"),
     "agent": ("midflight.cli.agent", "serve a run as one of its hosts"),
+    "shell": ("midflight.cli.shell", "a shell, or a command, that finds horovodrun and the like"),
     "data": ("midflight.cli.data", "list the volumes of data"),
     "whoami": ("midflight.cli.whoami", "say who you are"),
     "completion": ("midflight.cli.completion", "print a completion script for a shell"),

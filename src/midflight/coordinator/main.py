@@ -17,7 +17,7 @@ from typing import Any
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.printing import Printer
+from midflight.coordinator.printing import Manner, Printer
 from midflight.coordinator.saving import Saving
 from midflight.coordinator.serving import Door
 from midflight.coordinator.shell import Shell, now
@@ -55,7 +55,10 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     saving = Saving(store, spec.name)
     state = _taken_up(saving, spec)
     printer = Printer(
-        timestamps=spec.timestamps, output_dir=spec.output_dir, verbose=options.verbose
+        timestamps=spec.timestamps,
+        output_dir=spec.output_dir,
+        verbose=options.verbose,
+        manner=Manner.of(spec),
     )
     patience = REBIND_SECONDS if folder.read_address() is not None else 0.0
     listener = await _listen(*_where(options.listen, folder), patience)

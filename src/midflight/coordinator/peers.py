@@ -1,6 +1,7 @@
 """Who is connected: agents, members and clients, by name. Sending never blocks."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 
 from midflight.errors import ProtocolError
@@ -14,6 +15,8 @@ class Peers:
         self.members: dict[str, AsyncWire] = {}
         self.clients: dict[int, AsyncWire] = {}
         self._ports: dict[str, list[asyncio.Future[int]]] = {}
+        self._kept: dict[str, int] = {}  # the number of the newest state that an agent has
+        self._kept_more = asyncio.Event()
         self._no_agents = asyncio.Event()
         self._no_agents.set()
 
@@ -35,6 +38,8 @@ class Peers:
         if self.agents.get(name) is not wire:
             return False
         del self.agents[name]
+        self._kept.pop(name, None)
+        self._kept_more.set()  # nobody waits for it any longer
         for future in self._ports.pop(name, []):
             future.cancel()
         if not self.agents:
@@ -72,6 +77,22 @@ class Peers:
     def tell_client(self, ticket: int, message: object) -> None:
         if wire := self.clients.get(ticket):
             _send(wire, encode_frame(message))
+
+    def state_kept(self, host: str, number: int) -> None:
+        self._kept[host] = max(number, self._kept.get(host, 0))
+        self._kept_more.set()
+
+    async def all_keep(self, number: int, patience: float) -> list[str]:
+        """Wait until all agents have the state of that number; those who do not in time."""
+        deadline = asyncio.get_running_loop().time() + patience
+        while late := [name for name in self.agents if self._kept.get(name, 0) < number]:
+            self._kept_more.clear()
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return late
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kept_more.wait(), left)
+        return []
 
     async def find_port(self, host: str) -> int:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()

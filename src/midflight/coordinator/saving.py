@@ -6,6 +6,7 @@ somebody else has been replaced and must stop: that is the fence against two of 
 
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 from midflight.coordinator.core.state import State, restored
 from midflight.errors import Conflict, StoreError
@@ -23,6 +24,12 @@ class Saved:
     state: State
 
 
+class Saves(Protocol):
+    """Where a shell puts the state; blocking, and done when it returns."""
+
+    def save(self, state: State, now: float) -> None: ...
+
+
 class Saving:
     """Blocking; the shell calls it from a thread."""
 
@@ -37,10 +44,10 @@ class Saving:
         if entry is None:
             return None
         self._version = entry.version
-        return _read(entry, now)
+        return read(entry.value, now, self._key)
 
     def save(self, state: State, now: float) -> None:
-        value = codec.dumps(Saved(FORMAT, time.time(), now, state))
+        value = written(state, now)
         try:
             entry = self._put(value, self._version)
         except Conflict as error:
@@ -60,11 +67,16 @@ class Saving:
         self._store.delete(self._key, expect=None)
 
 
-def _read(entry: Entry, now: float) -> State:
-    plain = codec.loads(entry.value)
+def written(state: State, now: float) -> bytes:
+    return codec.dumps(Saved(FORMAT, time.time(), now, state))
+
+
+def read(value: bytes, now: float, name: str) -> State:
+    """What `written` gave, at whatever time and on whatever machine, as of now."""
+    plain = codec.loads(value)
     if not isinstance(plain, dict) or plain.get("format") != FORMAT:
         raise StoreError(
-            f"the saved state of {entry.key} has another format than this release's {FORMAT}; "
+            f"the saved state of {name} has another format than this release's {FORMAT}; "
             "finish the job with the release that started it"
         )
     saved = codec.decode(Saved, plain)

@@ -36,7 +36,9 @@ class Door:
             hello = await accept(wire, self._secret)
         except (MidflightError, TimeoutError, OSError) as error:
             reason = str(error) or "it did not say who it is in time"
-            self._printer.say(f"refused a connection from {wire.peer}: {reason}", "warning")
+            # One that hangs up by itself may only have looked who is here.
+            level = "debug" if isinstance(error, ConnectionLost) else "warning"
+            self._printer.say(f"refused a connection from {wire.peer}: {reason}", level)
             wire.close()
             return
         try:
@@ -65,7 +67,9 @@ class Door:
         self._shell.peers.add_agent(name, wire)
         try:
             self._shell.dispatch(
-                events.HostJoined(now(), name, first.slots, first.address, first.members)
+                events.HostJoined(
+                    now(), name, first.slots, first.address, first.members, first.door
+                )
             )
             while True:
                 self._hear_agent(name, wire, await wire.receive())
@@ -82,7 +86,11 @@ class Door:
                 self._printer.output(member, self._rank(member), stream, lines, at)
             case say.PortFound(port):
                 self._shell.peers.port_found(name, port)
+            case say.StateKept(number):
+                self._shell.peers.state_kept(name, number)
             case _:
+                if isinstance(message, say.MemberExited):
+                    self._printer.ended(message.member, self._rank(message.member), message.code)
                 self._shell.dispatch(_agent_event(name, message))
 
     def _rank(self, member: str) -> int | None:
@@ -148,6 +156,8 @@ class Door:
                 self._shell.dispatch(events.Asked(now(), request))
             case say.StopRequested(reason):
                 self._shell.dispatch(events.StopAsked(now(), reason, 1))
+            case say.JobLives(address):
+                self._shell.elsewhere(address)
             case say.HostsChanged(hosts):
                 self._shell.dispatch(events.HostsListed(now(), hosts))
             case _:

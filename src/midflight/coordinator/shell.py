@@ -8,6 +8,7 @@ the store. Saving happens in a thread; everything else goes on meanwhile.
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 
 from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
@@ -15,9 +16,10 @@ from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Mode, State, durable
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
-from midflight.coordinator.saving import Saving
+from midflight.coordinator.saving import Saves
 from midflight.errors import Conflict, MidflightError
-from midflight.protocol.environment import JOINER, TorchrunEnv
+from midflight.protocol.environment import JOINER, HorovodEnv, TorchrunEnv
+from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
     Form,
     ProbeMember,
@@ -35,7 +37,7 @@ PORT_SECONDS = 5.0
 
 
 class Shell:
-    def __init__(self, state: State, peers: Peers, saving: Saving, printer: Printer) -> None:
+    def __init__(self, state: State, peers: Peers, saving: Saves, printer: Printer) -> None:
         self.state = state
         self.peers = peers
         self._saving = saving
@@ -48,6 +50,8 @@ class Shell:
         self._held: list[tuple[int, do.Command]] = []
         self._round = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self.retired = False  # somebody else decides from now on
+        self.on_elsewhere: Callable[[str], None] | None = None  # None: there is no other place
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     # --- events -----------------------------------------------------------------------------
@@ -55,11 +59,18 @@ class Shell:
     def beat(self, member: str, step: int, horizon: int, waiting: bool) -> None:
         self._beats[member] = events.Beating(step, horizon, waiting, now())
 
+    def elsewhere(self, address: str) -> None:
+        """Somebody says where the job of this name really is; believed while this one is empty."""
+        if self.state.launched_at is None and self.on_elsewhere is not None:
+            self.on_elsewhere(address)
+
     def host_heard(self, host: str) -> None:
         self._hosts_heard.add(host)
 
     def dispatch(self, event: events.Event) -> None:
         """Take one event in and carry out what follows from it."""
+        if self.retired:
+            return
         self.state, commands = handle(self.state, event)
         self._round += 1
         for command in commands:
@@ -96,6 +107,10 @@ class Shell:
             await self._changed.wait()
             self._changed.clear()
             await self._save_once()
+
+    async def save_now(self) -> None:
+        """Write what is not written yet, whatever else is under way."""
+        await self._save_once()
 
     async def _save_once(self) -> None:
         async with self._one_save:
@@ -188,7 +203,7 @@ class Shell:
 
     async def _end(self, code: int, reason: str) -> None:
         grace = 1.0 if code == 0 else 2.0
-        self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete"))
+        self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete", code))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.peers.agents_gone()
@@ -213,10 +228,18 @@ def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[
         master_addr=world.members[0].address,
         master_port=port,
         restart_count=command.restarts,
-        max_restarts=state.spec.reset_limit if state.spec.reset_limit is not None else 1_000_000,
+        max_restarts=_restart_limit(state.spec),
         run_id=state.spec.name,
     ).to_env()
-    return {**torchrun, JOINER: "1" if joins else "0"}
+    own = {**state.spec.environment, JOINER: "1" if joins else "0"}
+    if state.spec.voice == "horovod":
+        own |= HorovodEnv.of(world, name, port, elastic=not state.spec.static).to_env()
+    return {**torchrun, **own}
+
+
+def _restart_limit(spec: JobSpec) -> int:
+    limits = (spec.max_restarts, spec.reset_limit)
+    return next((limit for limit in limits if limit is not None), 1_000_000)
 
 
 def now() -> float:

@@ -55,6 +55,7 @@ class AgentJoined:
     address: str
     pid: int
     members: tuple[RunningMember, ...]
+    door: str = ""  # HOST:PORT where this process would carry the coordinator on; "": it would not
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,13 @@ class MemberProbed:
 @dataclass(frozen=True)
 class PortFound:
     port: int
+
+
+@dataclass(frozen=True)
+class StateKept:
+    """This agent has the state of that number in its memory."""
+
+    number: int
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,16 @@ class Shutdown:
 
     grace: float
     reason: str
+    code: int = 0  # how the job ended
+
+
+@dataclass(frozen=True)
+class KeepState:
+    """Keep this in memory: with it, another process can carry the coordinator on."""
+
+    number: int
+    host: str  # whose process carries the coordinator now
+    state: str  # as it would be in a store
 
 
 # --- member to coordinator --------------------------------------------------------------------
@@ -345,6 +363,13 @@ class HostsChanged:
     """The launcher's discovery says which hosts there are now (host name to slots)."""
 
     hosts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class JobLives:
+    """The job of this name is under way already, and its coordinator is there: join it."""
+
+    address: str
 
 
 @dataclass(frozen=True)

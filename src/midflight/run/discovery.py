@@ -8,7 +8,7 @@ failure matters is the caller's decision.
 import asyncio
 import contextlib
 
-from midflight.errors import JobFailed, UsageError
+from midflight.errors import JobFailed, ScriptFailed, UsageError
 from midflight.run.hosts import Hosts, parse_listing
 from midflight.run.processes import describe_end, kill_session
 
@@ -17,6 +17,8 @@ _KILL_SECONDS = 1.0  # for a process that was killed
 
 
 class Discovery:
+    pause = 1.0  # seconds between two looks
+
     def __init__(self, script: str, default_slots: int, limit: float = 10.0) -> None:
         self._script = script
         self._default_slots = default_slots
@@ -53,7 +55,8 @@ class Discovery:
             raise self._failed(f"printed more than {_OUTPUT_LIMIT} bytes")
         if code:
             last = stderr.decode(errors="replace").strip().splitlines()
-            raise self._failed(describe_end(code) + (f": {last[-1]}" if last else ""))
+            what = describe_end(code) + (f": {last[-1]}" if last else "")
+            raise ScriptFailed(self._script, code, what)
         try:
             return parse_listing(stdout.decode(), self._default_slots)
         except UnicodeDecodeError:

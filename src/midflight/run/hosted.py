@@ -55,6 +55,8 @@ def hosted(environ: Mapping[str, str]) -> Hosted | None:
 class HostfileDiscovery:
     """Reads the job's hostfile; before it is written there are no hosts."""
 
+    pause = 0.1  # seconds between two looks, which are no more than reading a small file
+
     def __init__(self, path: Path, default_slots: int) -> None:
         self._path = path
         self._default_slots = default_slots

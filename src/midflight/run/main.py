@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from midflight.run.arguments import exit_code_of
-from midflight.run.claim import claim
+from midflight.run.claim import Claim, claim
 from midflight.run.options import Options, parse
 from midflight.run.supervise import Supervisor
 
@@ -15,4 +15,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _launch(options: Options) -> int:
-    return asyncio.run(Supervisor(options, claim(options)).run())
+    return supervise(options, claim(options))
+
+
+def supervise(options: Options, claim: Claim) -> int:
+    """Until the job is over; its exit code."""
+    return asyncio.run(Supervisor(options, claim).run())

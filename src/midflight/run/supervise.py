@@ -10,7 +10,7 @@ import contextlib
 import signal
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, JobFailed, MidflightError
@@ -29,16 +29,27 @@ from midflight.run.options import Options
 from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
 
-DISCOVERY_SECONDS = 1.0  # between two looks
-HOSTFILE_SECONDS = 0.1  # the same, when a look is no more than reading a small file
+DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
 STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
 LAST_SECONDS = 0.5  # the same, when someone waits for the end
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 
+class HostSource(Protocol):
+    """Whatever says which hosts there are, asked again after each pause."""
+
+    pause: float
+
+    async def look(self) -> Hosts:
+        """The hosts of this moment; JobFailed, with the reason, if that cannot be said."""
+        ...
+
+
 class Supervisor:
-    def __init__(self, options: Options, claim: Claim) -> None:
+    def __init__(self, options: Options, claim: Claim, source: HostSource | None = None) -> None:
+        """`source`: where hosts come from, if neither the options nor a job say so."""
+        self._source = source
         self._options = options
         self._claim = claim
         self._folder = options.folder
@@ -128,7 +139,9 @@ class Supervisor:
         discovery = self._discovery()
         return self._options.hosts if discovery is None else await discovery.look()
 
-    def _discovery(self) -> Discovery | HostfileDiscovery | None:
+    def _discovery(self) -> HostSource | None:
+        if self._source is not None:
+            return self._source
         slots = self._options.slots_per_host
         if self._options.hosted is not None:
             return HostfileDiscovery(self._options.hosted.hostfile, slots)
@@ -136,13 +149,12 @@ class Supervisor:
             return Discovery(self._options.discovery, slots)
         return None
 
-    async def _follow(self, discovery: Discovery | HostfileDiscovery, agents: Agents) -> None:
+    async def _follow(self, discovery: HostSource, agents: Agents) -> None:
         failing = False
         told: Hosts = {}
         told_at = 0.0
-        pause = DISCOVERY_SECONDS if self._options.hosted is None else HOSTFILE_SECONDS
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(discovery.pause)
             try:
                 hosts = await discovery.look()
             except JobFailed as error:

@@ -52,9 +52,7 @@ class Group:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
             return
-        store: c10d.Store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS)
-        if self._scope:
-            store = c10d.PrefixStore(self._scope, store)
+        store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS, self._scope)
         try:
             alone = _building.acquire(timeout=BUILDING_SECONDS)
             try:
@@ -71,7 +69,7 @@ class Group:
         if self.is_cut:
             raise WorldChanged(f"generation {self.generation} ended before it was connected")
 
-    def _connect_gloo(self, store: c10d.Store) -> None:
+    def _connect_gloo(self, store: KeyStore) -> None:
         sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
         with self._lock:
             self._sockets = sockets
@@ -88,13 +86,13 @@ class Group:
             if self.is_cut:
                 sockets.cut()
 
-    def _connect_nccl(self, store: c10d.Store) -> None:
+    def _connect_nccl(self, store: KeyStore) -> None:
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
         prefixed = c10d.PrefixStore("nccl", store)
         self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
 
-    def _wrap(self, store: c10d.Store) -> None:
+    def _wrap(self, store: KeyStore) -> None:
         kinds = dist.ProcessGroup.BackendType
         prefixed = c10d.PrefixStore("group", store)
         pg = dist.ProcessGroup(prefixed, self.rank, self.size)

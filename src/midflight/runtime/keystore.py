@@ -25,9 +25,13 @@ class KeyLine(Protocol):
 
 
 class KeyStore(Store):
-    def __init__(self, line: KeyLine, generation: int, size: int, seconds: float) -> None:
+    def __init__(
+        self, line: KeyLine, generation: int, size: int, seconds: float, scope: str = ""
+    ) -> None:
+        """`scope` tells the keys of a group of some members from those of the group of all."""
         super().__init__()
         self._line = line
+        self._scope = f"{scope}/" if scope else ""
         self._generation = generation
         self._size = size
         self._seconds = seconds
@@ -35,14 +39,14 @@ class KeyStore(Store):
 
     def set(self, key: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
-        self._line.set_key(self._generation, key, base64.b64encode(data).decode())
+        self._line.set_key(self._generation, self._scope + key, base64.b64encode(data).decode())
 
     def get(self, key: str) -> bytes:
         self.wait([key])
         return self._known[key]
 
     def add(self, key: str, amount: int) -> int:
-        return self._line.add_key(self._generation, key, amount)
+        return self._line.add_key(self._generation, self._scope + key, amount)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         missing = [key for key in keys if key not in self._known]
@@ -50,7 +54,8 @@ class KeyStore(Store):
             return
         wanted = self._siblings(missing)
         seconds = min(self._seconds, timeout.total_seconds()) if timeout else self._seconds
-        values = self._line.want_keys(self._generation, wanted, seconds)
+        scoped = [self._scope + key for key in wanted]
+        values = self._line.want_keys(self._generation, scoped, seconds)
         for key, value in zip(wanted, values, strict=True):
             self._known[key] = base64.b64decode(value)
 

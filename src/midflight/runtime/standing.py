@@ -21,6 +21,7 @@ from midflight.protocol.world import Member, World
 from midflight.runtime.agreement import NOTHING
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.holdings import Holdings
+from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout
 from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
 from midflight.store.rundir import read_token
@@ -80,6 +81,11 @@ class Standing:
             return max(self.env.size, self.env.rank + 1)
         return self.group.size
 
+    @property
+    def keys(self) -> KeyLine | None:
+        """For further groups within the present world."""
+        return self._membership.link if self._membership is not None else None
+
     # --- coming -----------------------------------------------------------------------------
 
     def arrive(self, version: int = NOTHING) -> Change | None:
@@ -121,10 +127,17 @@ class Standing:
         """Whether the change that is due was planned: then nobody has been lost."""
         return not isinstance(self._order, Enter) or self._order.planned
 
-    def broke(self, error: BaseException) -> None:
-        """A collective of this world failed; a change is due."""
+    @property
+    def newcomers_come(self) -> bool:
+        """Whether the change that is due brings members that are not here yet."""
+        if not isinstance(self._order, Enter):
+            return False
+        return bool(set(self._order.coming.world.names) - set(self.world.names))
+
+    def broke(self, error: BaseException, group: Group | None = None) -> None:
+        """A collective of this world (or of that group) failed; a change is due."""
         if self._membership is not None:
-            self._membership.broke(self.group, self.steps_done, str(error))
+            self._membership.broke(group or self.group, self.steps_done, str(error))
 
     def change(self, version: int = 0) -> Change:
         """Go over to the next world, however long it takes to form.

@@ -9,6 +9,7 @@ secrets are dropped from all of them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from midflight import shims
 from midflight.backends.local.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Kind, Spec
@@ -106,7 +107,7 @@ def _environment(job: Job, instance: Instance, cluster: Cluster, site: Site) -> 
         **_of_kind(job, instance, cluster, site),
         **_of_devices(base, instance, cluster.nodes[instance.node]),
         **_of_midflight(job, instance, site),
-        "PATH": _path(base, site),
+        **_of_shims(base, site),
     }
 
 
@@ -183,6 +184,9 @@ def _master_address(job: Job, cluster: Cluster) -> str:
     return node.address if node is not None else "localhost"
 
 
-def _path(base: Mapping[str, str], site: Site) -> str:
+def _of_shims(base: Mapping[str, str], site: Site) -> dict[str, str]:
+    """The job's own commands first, then those under old names, then the interpreter's."""
     own = (f"{site.folder}/bin", site.python.rpartition("/")[0])
-    return ":".join((*own, base.get("PATH") or DEFAULT_PATH))
+    path = ":".join((*own, base.get("PATH") or DEFAULT_PATH))
+    found = {**base, "PATH": path, shims.JOB_DIR: site.folder}
+    return shims.environment(found, site.python)

@@ -16,7 +16,7 @@ from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, S
 
 
 def host_joined(draft: Draft, event: events.HostJoined) -> None:
-    hosts.joined(draft, event.host, event.slots, event.address)
+    hosts.joined(draft, event.host, event.slots, event.address, event.door)
     running = {item.member for item in event.members}
     for item in event.members:
         if item.member not in draft.state.members:
@@ -39,6 +39,13 @@ def host_joined(draft: Draft, event: events.HostJoined) -> None:
 def _start_again(draft: Draft, names: list[str]) -> None:
     if draft.state.phase is Phase.RESTARTING or draft.state.phase in OVER:
         gone(draft, names, KILLED, "it was never started")
+    elif (
+        names and draft.state.mode is not Mode.ELASTIC and draft.state.spec.max_restarts is not None
+    ):
+        # They were to meet at a port that the former coordinator knew: all get another one.
+        if draft.state.mode is Mode.UNKNOWN:
+            launching.settle_for_restarts(draft)
+        gone(draft, names, KILLED, "it was never started", blameless=True)
     elif names:
         placing.launch_again(draft, names)
 

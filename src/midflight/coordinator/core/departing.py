@@ -9,18 +9,37 @@ from collections.abc import Iterable
 
 from midflight.coordinator.core import ending, forming, hosts, launching, resizing, restarting
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, ChangeStage, MemberState, Mode, Phase, Stage
+from midflight.coordinator.core.state import (
+    OVER,
+    ChangeStage,
+    Ended,
+    MemberState,
+    Mode,
+    Phase,
+    Stage,
+)
 
 KILLED = -int(signal.SIGKILL)
 
 
-def gone(draft: Draft, names: Iterable[str], code: int, reason: str) -> None:
-    """These members will not come back."""
+def gone(
+    draft: Draft, names: Iterable[str], code: int, reason: str, *, blameless: bool = False
+) -> None:
+    """These members will not come back. `blameless`: because their host is lost.
+
+    torchrun counts failures, but no change of the membership; Midflight's own limit counts both.
+    """
+    blameless = blameless and draft.state.spec.max_restarts is not None
     lost = [draft.state.members[name] for name in names if name in draft.state.members]
     if not lost:
         return
+    if draft.state.spec.static and code != 0 and draft.state.phase not in OVER:
+        first = draft.state.first_failure or Ended(lost[0].host, lost[0].slot, code)
+        draft.set(first_failure=first)
+        ending.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")
+        return
     if draft.state.mode is not Mode.ELASTIC and draft.state.phase not in OVER:
-        _gone_without_midflight(draft, lost, code, reason)
+        _gone_without_midflight(draft, lost, code, reason, blameless)
         return
     leaving = [m for m in lost if m.stage is Stage.LEAVING or draft.state.phase in OVER]
     for member in leaving:
@@ -33,7 +52,7 @@ def gone(draft: Draft, names: Iterable[str], code: int, reason: str) -> None:
         for member in rest:
             _start_failed(draft, member, code, reason)
     elif rest:
-        forming.lose(draft, [m.name for m in rest], reason, cool=code != 0)
+        forming.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
 
 
 def describe_exit(code: int) -> str:
@@ -45,12 +64,14 @@ def describe_exit(code: int) -> str:
         return f"killed by signal {-code}"
 
 
-def _gone_without_midflight(draft: Draft, lost: list[MemberState], code: int, reason: str) -> None:
+def _gone_without_midflight(
+    draft: Draft, lost: list[MemberState], code: int, reason: str, blameless: bool
+) -> None:
     if draft.state.mode is Mode.UNKNOWN:
         launching.settle_for_restarts(draft)
     for member in lost:
         if draft.state.phase not in OVER:
-            restarting.exited(draft, member.name, code, reason)
+            restarting.exited(draft, member.name, code, reason, blameless=blameless)
 
 
 def _was_to_join(draft: Draft, member: MemberState) -> bool:

@@ -33,6 +33,7 @@ class HostJoined(Event):
     slots: int
     address: str
     members: tuple[RunningMember, ...]
+    door: str = ""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def form(draft: Draft, members: Iterable[MemberState]) -> None:
     draft.tell(world.names, Form(world), durable=True)
 
 
-def lose(draft: Draft, names: Iterable[str], reason: str, *, cool: bool = True) -> None:
+def lose(
+    draft: Draft, names: Iterable[str], reason: str, *, cool: bool = True, counted: bool = True
+) -> None:
     """Members are gone for good: take them out, and mend the world if they were in it."""
     lost = [draft.state.members[name] for name in names]
     touched = any(_matters(draft.state, member) for member in lost)
@@ -57,7 +59,7 @@ def lose(draft: Draft, names: Iterable[str], reason: str, *, cool: bool = True) 
     if touched:
         named = ", ".join(member.name for member in lost)
         draft.say(f"lost {named}: {reason}", "warning")
-        recover(draft, f"{named}: {reason}")
+        recover(draft, f"{named}: {reason}", counted=counted)
 
 
 def _matters(state: State, member: MemberState) -> bool:
@@ -77,13 +79,13 @@ def survivors(state: State) -> list[MemberState]:
     ]
 
 
-def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
+def recover(draft: Draft, reason: str, *, explained: bool = True, counted: bool = True) -> None:
     """The world is broken: form the next one from whoever is left, or wait for others."""
     state = draft.state
     if state.phase in OVER:
         return
     if state.phase in TRAINING or not explained:  # further deaths meanwhile are the same failure
-        draft.set(resets=state.resets + 1, stalls=state.stalls + 1)
+        draft.set(resets=state.resets + counted, stalls=state.stalls + 1)
     audience = [m.name for m in survivors(state)]
     if state.change is not None:
         audience += [name for name in state.change.joiners if name not in audience]
@@ -95,12 +97,18 @@ def recover(draft: Draft, reason: str, *, explained: bool = True) -> None:
     stalls = STALL_LIMIT if not explained else max(STALL_LIMIT, state.wanted)
     if limit is not None and draft.state.resets > limit:
         fail(
-            draft, f"the job was reset more often than --reset-limit {limit} allows; last: {reason}"
+            draft,
+            f"the job was reset more often than {_limit_flag(state)} {limit} allows; "
+            f"last: {reason}",
         )
     elif draft.state.stalls > stalls:
         fail(draft, f"{stalls} worlds in a row completed no step; the last one broke: {reason}")
     else:
         regroup(draft)
+
+
+def _limit_flag(state: State) -> str:
+    return "--reset-limit" if state.spec.max_restarts is None else "--max-restarts"
 
 
 def _take_back(draft: Draft, change: Change) -> None:

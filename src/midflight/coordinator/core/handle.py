@@ -22,7 +22,7 @@ from midflight.coordinator.core import (
 from midflight.coordinator.core.commands import Command
 from midflight.coordinator.core.departing import KILLED, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, Change, ChangeStage, Mode, Phase, State
+from midflight.coordinator.core.state import OVER, Change, ChangeStage, Ended, Mode, Phase, State
 from midflight.protocol.messages import Dismiss
 
 OWN_SIZES = ("growth", "shrink")  # people's requests come first
@@ -96,7 +96,7 @@ def _host_lost(draft: Draft, event: events.HostLost) -> None:
         for member in draft.state.members.values()
         if member.host == event.host and not member.connected
     ]
-    gone(draft, cut_off, KILLED, f"its agent on {event.host} is gone")
+    gone(draft, cut_off, KILLED, f"its agent on {event.host} is gone", blameless=True)
 
 
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
@@ -141,7 +141,17 @@ def _exited(draft: Draft, event: events.Exited) -> None:
         draft.set(vanished=draft.state.vanished - {event.member})
         draft.say(f"{event.member}: {reason}")
     if member is not None:
+        _remember_failure(draft, Ended(member.host, member.slot, event.code))
         gone(draft, [event.member], event.code, reason)
+
+
+def _remember_failure(draft: Draft, end: Ended) -> None:
+    """The first one, and how it really ended if it was only known to be gone."""
+    first = draft.state.first_failure
+    if first is None and end.code and draft.state.phase not in OVER:
+        draft.set(first_failure=end)
+    elif first is not None and (first.host, first.slot, first.code) == (end.host, end.slot, KILLED):
+        draft.set(first_failure=end if end.code else first)
 
 
 def _joined(draft: Draft, event: events.Joined) -> None:
@@ -156,7 +166,8 @@ def _disconnected(draft: Draft, event: events.Disconnected) -> None:
     draft.set_member(event.member, connected=False, heard_at=draft.now)
     host = draft.state.hosts.get(member.host)
     if host is None or not (host.connected or host.awaited):
-        gone(draft, [event.member], KILLED, f"it and its agent on {member.host} are gone")
+        reason = f"it and its agent on {member.host} are gone"
+        gone(draft, [event.member], KILLED, reason, blameless=True)
     elif draft.state.phase not in OVER:
         draft.set_member(event.member, probed_at=draft.now)
         draft.probe(member)

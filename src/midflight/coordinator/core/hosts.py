@@ -19,15 +19,23 @@ def usable(host: HostState, state: State, now: float) -> bool:
 
 
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:
-    """(host, slot) pairs that can be given out, hosts in the order in which they came."""
+    """(host, slot) pairs that can be given out, hosts in the order in which they came.
+
+    Or in that of their names, if the job wants it so.
+    """
     taken = {(member.host, member.slot) for member in state.members.values()}
     return [
         (host.name, slot)
-        for host in state.hosts.values()
+        for host in _in_order(state)
         if usable(host, state, now)
         for slot in range(host.slots)
         if (host.name, slot) not in taken
     ]
+
+
+def _in_order(state: State) -> list[HostState]:
+    known = list(state.hosts.values())
+    return sorted(known, key=lambda host: host.name) if state.spec.by_name else known
 
 
 def all_listed_are_there(state: State, now: float) -> bool:
@@ -72,12 +80,13 @@ def cool_down(draft: Draft, name: str) -> float:
     return pause
 
 
-def joined(draft: Draft, name: str, slots: int, address: str) -> None:
+def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") -> None:
     host = draft.state.hosts.get(name) or HostState(name, slots)
     fresh = replace(
         host,
         slots=slots,
         address=address,
+        door=door,
         connected=True,
         awaited=False,
         heard_at=draft.now,
@@ -85,11 +94,22 @@ def joined(draft: Draft, name: str, slots: int, address: str) -> None:
         notice_until=host.notice_until if host.unlisted else None,
     )
     draft.set(hosts={**draft.state.hosts, name: fresh})
+    _want_more(draft)
+
+
+def _want_more(draft: Draft) -> None:
+    """A greedy job wants all the slots that there are when hosts come, or have got more."""
+    spec = draft.state.spec
+    if spec.greedy:
+        there = [h for h in draft.state.hosts.values() if h.connected and not h.unlisted]
+        slots = sum(host.slots for host in there if not host.leaving)
+        draft.set(wanted=min(spec.max_np, max(draft.state.wanted, slots)))
 
 
 def listed(draft: Draft, slots: dict[str, int]) -> None:
     """Discovery says which hosts there are, and how many members each can take."""
     draft.set(listed=frozenset(slots))
+    larger = any(slots.get(name, 0) > host.slots for name, host in draft.state.hosts.items())
     until = draft.now + draft.state.spec.grace
     for name, host in tuple(draft.state.hosts.items()):
         if name not in slots:
@@ -99,3 +119,14 @@ def listed(draft: Draft, slots: dict[str, int]) -> None:
         else:
             notice = host.notice_until if host.leaving else None
             draft.set_host(name, unlisted=False, notice_until=notice, slots=slots[name])
+    _give_notice(draft, until)
+    if larger:
+        _want_more(draft)
+
+
+def _give_notice(draft: Draft, until: float) -> None:
+    """Members in slots that their host has no more leave, as if it had told them to."""
+    for member in tuple(draft.state.members.values()):
+        host = draft.state.hosts.get(member.host)
+        if host is not None and member.slot >= host.slots and member.notice_until is None:
+            draft.set_member(member.name, notice_until=until)

@@ -2,7 +2,8 @@
 
 The job starts when there are slots for the wanted number of members, or, once the start timeout
 has passed, for the minimum; the rest joins as slots appear. An eager job does not wait for the
-timeout when every host that there is has joined.
+timeout when every host that there is has joined. A job with a last call waits that long for more,
+from the moment on at which the minimum fits.
 """
 
 from midflight.coordinator.core import forming, hosts
@@ -23,6 +24,8 @@ def begin(draft: Draft) -> None:
     room = len(hosts.free_slots(state, draft.now))
     late = draft.now - state.started_at >= state.spec.start_timeout
     late = late or (state.spec.eager and hosts.all_listed_are_there(state, draft.now))
+    if state.spec.last_call is not None:
+        late = _last_call_is_over(draft, room, state.spec.last_call)
     if room >= state.wanted or (late and room >= state.spec.min_np):
         count = min(room, state.wanted)
         draft.set(launched_at=draft.now)
@@ -36,11 +39,23 @@ def begin(draft: Draft) -> None:
         )
 
 
+def _last_call_is_over(draft: Draft, room: int, last_call: float) -> bool:
+    if room < draft.state.spec.min_np:
+        draft.set(enough_since=None)
+        return False
+    since = draft.now if draft.state.enough_since is None else draft.state.enough_since
+    draft.set(enough_since=since)
+    return draft.now - since >= last_call
+
+
 def _first_world(draft: Draft) -> None:
     """Form the first world when all launched members have joined, or enough of them in time."""
     state = draft.state
     spec = state.spec
     assert state.launched_at is not None
+    if _newcomers_cannot_wait(draft):
+        settle_for_restarts(draft)
+        return
     waited = draft.now - max(state.launched_at, state.started_at)
     # still starting, or on their way back
     pending = any(not _is_present(member) for member in state.members.values())
@@ -59,6 +74,17 @@ def _first_world(draft: Draft) -> None:
         )
     elif not pending:  # too many died: start others where that is possible
         launch(draft, state.wanted - len(present))
+
+
+def _newcomers_cannot_wait(draft: Draft) -> bool:
+    """Under torchrun's rules, whoever comes before anybody has called Midflight starts all anew.
+
+    What the others have done so far is no more than what they do at each start.
+    """
+    state = draft.state
+    if state.spec.max_restarts is None or state.mode is not Mode.UNKNOWN:
+        return False
+    return len(state.members) < state.wanted and bool(hosts.free_slots(state, draft.now))
 
 
 def _is_present(member: MemberState) -> bool:

@@ -2,7 +2,8 @@
 
 They get the environment that torchrun sets, so ranks are given at birth. The first failure is
 given a moment to show whether all of them fail (then the job has failed) before the rest is
-stopped.
+stopped. Under torchrun's rules only the number of failures counts, whoever fails: the job has
+failed when there were more than --max-restarts. A host that comes or goes is no failure.
 """
 
 from midflight.coordinator.core import hosts
@@ -15,10 +16,11 @@ from midflight.protocol.world import World
 
 PATIENCE = 0.5  # seconds in which the others may fail by themselves
 STOP_GRACE = 2.0
+MONITOR = 0.1  # the same moment under torchrun's rules; its --monitor-interval
 QUICK_FAILURES = 3  # failures in a row, each soon after the start, before the job has failed
 
 
-def exited(draft: Draft, name: str, code: int, reason: str) -> None:
+def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool = False) -> None:
     member = draft.state.members[name]
     if code == 0 and draft.state.phase is not Phase.RESTARTING:
         draft.set_member(name, finished=True, stage=Stage.LEAVING)
@@ -31,12 +33,22 @@ def exited(draft: Draft, name: str, code: int, reason: str) -> None:
         return
     hosts.cool_down(draft, member.host)
     draft.say(f"lost {name}: {reason}", "warning")
-    if not draft.state.members and code > 0:
+    if draft.state.spec.max_restarts is not None:
+        _suspect(draft, f"{name}: {reason}", MONITOR, blameless)
+    elif not draft.state.members and code > 0:
         fail(draft, f"all members failed; the last: {name}: {reason}")
     elif draft.state.members and all(m.finished for m in draft.state.members.values()):
         fail(draft, f"{name} failed, after the others had finished: {reason}")
-    elif draft.state.suspicion is None:
-        draft.set(suspicion=draft.now + PATIENCE, detail=f"{name}: {reason}")
+    else:
+        _suspect(draft, f"{name}: {reason}", PATIENCE, blameless)
+
+
+def _suspect(draft: Draft, detail: str, patience: float, blameless: bool) -> None:
+    """The first to fail says why; a host that is lost excuses all who fail with it."""
+    if draft.state.suspicion is None:
+        draft.set(suspicion=draft.now + patience, detail=detail, blameless=blameless)
+    elif blameless:
+        draft.set(blameless=True)
 
 
 def check(draft: Draft) -> None:
@@ -46,7 +58,10 @@ def check(draft: Draft) -> None:
         if draft.state.phase is Phase.RESTARTING and not draft.state.members:
             _relaunch(draft)
         return
-    draft.set(resets=draft.state.resets + 1)
+    draft.set(resets=draft.state.resets + (not draft.state.blameless))
+    if draft.state.spec.max_restarts is not None:
+        _restart_or_fail(draft, draft.state.spec.max_restarts)
+        return
     launched = draft.state.launched_at or draft.now
     quick = draft.now - launched < draft.state.spec.start_timeout
     draft.set(stalls=draft.state.stalls + 1 if quick else 1)
@@ -55,6 +70,15 @@ def check(draft: Draft) -> None:
         fail(draft, f"the job was reset more often than --reset-limit {limit} allows")
     elif draft.state.stalls >= QUICK_FAILURES:
         fail(draft, f"{QUICK_FAILURES} failures in a row; the last: {draft.state.detail}")
+    else:
+        restart(draft)
+
+
+def _restart_or_fail(draft: Draft, limit: int) -> None:
+    if draft.state.resets > limit:
+        detail = draft.state.detail
+        often = "" if limit == 0 else f" (--max-restarts {limit} is used up)"
+        fail(draft, f"a worker failed: {detail}{often}")
     else:
         restart(draft)
 
@@ -79,7 +103,7 @@ def resize(draft: Draft, request: Request) -> None:
 
 
 def restart(draft: Draft) -> None:
-    draft.set(suspicion=None)
+    draft.set(suspicion=None, blameless=False)
     draft.enter(Phase.RESTARTING)
     for member in tuple(draft.state.members.values()):
         if member.finished:  # its process is gone already

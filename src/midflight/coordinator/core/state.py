@@ -58,6 +58,7 @@ class HostState:
     leaving: bool = False  # it gave notice
     unlisted: bool = False  # discovery no longer lists it
     notice_until: float | None = None  # when a leaving host is gone
+    door: str = ""  # HOST:PORT where its agent would carry the coordinator on
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,15 @@ class Forming:
 
 
 @dataclass(frozen=True)
+class Ended:
+    """How a training process ended that was not let go."""
+
+    host: str
+    slot: int
+    code: int  # negative: the number of the signal that ended it
+
+
+@dataclass(frozen=True)
 class State:
     spec: JobSpec
     wanted: int
@@ -162,12 +172,15 @@ class State:
     stalls: int = 0  # unplanned worlds in a row without a completed step
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
+    blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
+    enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
     waiting_since: float | None = None  # since when too few are there to form a world
     retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
     ticked_at: float = 0.0
     vanished: frozenset[str] = frozenset()  # lost members of whose end nobody has told yet
     first_error: str = ""
+    first_failure: Ended | None = None  # the first process that ended badly
     exit_code: int | None = None
 
     def named(self, world: World | None) -> list[MemberState]:
@@ -203,6 +216,7 @@ def durable(state: State) -> tuple[object, ...]:
         state.resets,
         state.serial,
         state.exit_code,
+        state.first_failure,
         state.forming and state.forming.world,
         change and (change.stage, change.world, change.step, change.joiners, change.leavers),
     )
@@ -258,6 +272,7 @@ def restored(state: State, now: float, saved_at: float) -> State:
         started_at=state.started_at + shift,
         launched_at=later(state.launched_at),
         waiting_since=later(state.waiting_since),
+        enough_since=later(state.enough_since),
         # A broken collective is reported again; the end of a process that was dropped is not.
         suspicion=later(state.suspicion) if state.mode is Mode.RESTART else None,
         broken_at=state.broken_at + shift,

@@ -103,7 +103,7 @@ def _lost_hosts(draft: Draft) -> None:
     silent = [m for m in members if draft.now - m.heard_at > lease]
     hosts = ", ".join(dict.fromkeys(member.host for member in silent))
     names = [member.name for member in silent]
-    gone(draft, names, KILLED, f"not a word from {hosts} for {lease:g} s")
+    gone(draft, names, KILLED, f"not a word from {hosts} for {lease:g} s", blameless=True)
 
 
 def _silent_members(draft: Draft) -> None:

@@ -1,0 +1,1 @@
+"""What Horovod's parts for torch and TensorFlow share: exceptions, elastic states, process sets."""

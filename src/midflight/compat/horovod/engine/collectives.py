@@ -1,0 +1,206 @@
+"""The collectives themselves, on a group of the runtime, as the tally has ordered them.
+
+Allreduces that were told together share one buffer per kind of tensor. Ragged gathers are padded
+to the longest. Types that gloo cannot reduce are reduced in a wider one. Whatever waits, waits in a
+way that a cut ends.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from midflight.compat.horovod.engine.adasum import adasum
+from midflight.compat.horovod.engine.requests import Request, Response
+from midflight.compat.horovod.engine.work import Work
+from midflight.runtime.group import Group
+
+_OPS: dict[str, Any] = {
+    "sum": dist.ReduceOp.SUM,
+    "average": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+}
+_WIDER = {torch.bfloat16: torch.float32, torch.bool: torch.uint8, torch.int16: torch.int32}
+DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
+        *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    )
+}
+
+
+def allreduce(group: Group, works: Sequence[Work], threshold: int) -> None:
+    """Reduce everything that was told together, in as few transfers as the kinds allow."""
+    kinds: dict[tuple[Any, ...], list[tuple[Tensor, Tensor]]] = {}
+    for work in works:
+        request = work.request
+        for given, output in zip(work.tensors, work.outputs, strict=True):
+            key = (given.dtype, given.device, request.op, request.prescale, request.postscale)
+            kinds.setdefault(key, []).append((given, output))
+    for (_, _, op, prescale, postscale), pairs in kinds.items():
+        for part in _parts(pairs, threshold):
+            if op == "adasum":
+                for given, output in part:
+                    output.copy_(_adasum(group, _scaled(given, prescale)))
+                    _scale(output, postscale)
+            else:
+                _reduce_fused(group, part, op, prescale, postscale)
+    for work in works:
+        work.succeed(work.outputs)
+
+
+def _parts(pairs: list[tuple[Tensor, Tensor]], threshold: int) -> list[list[tuple[Tensor, Tensor]]]:
+    parts: list[list[tuple[Tensor, Tensor]]] = [[]]
+    size = 0
+    for pair in pairs:
+        width = pair[0].numel() * pair[0].element_size()
+        if parts[-1] and size + width > threshold:
+            parts.append([])
+            size = 0
+        parts[-1].append(pair)
+        size += width
+    return parts
+
+
+def _reduce_fused(
+    group: Group, pairs: list[tuple[Tensor, Tensor]], op: str, prescale: float, postscale: float
+) -> None:
+    if len(pairs) == 1:
+        given, output = pairs[0]
+        if given is not output:
+            output.copy_(given)
+        _reduce(group, output, op, prescale, postscale)
+        return
+    flat = torch.cat([given.reshape(-1) for given, _ in pairs])
+    _reduce(group, flat, op, prescale, postscale)
+    outputs = [output for _, output in pairs]
+    views = flat.split([output.numel() for output in outputs])
+    torch._foreach_copy_(outputs, [v.view(o.shape) for v, o in zip(views, outputs, strict=True)])
+
+
+def _reduce(group: Group, tensor: Tensor, op: str, prescale: float, postscale: float) -> None:
+    """In place, scaled before and after."""
+    _scale(tensor, prescale)
+    if group.pg is not None and tensor.numel():
+        wide = _WIDER.get(tensor.dtype)
+        buffer = tensor.to(wide) if wide is not None else tensor
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]
+        group.waits.wait(group.pg.allreduce([buffer], options), buffer)
+        if buffer is not tensor:
+            if op == "average":
+                _divide(buffer, group.size)
+            tensor.copy_(buffer)
+        elif op == "average":
+            _divide(tensor, group.size)
+    _scale(tensor, postscale)
+
+
+def _divide(tensor: Tensor, size: int) -> None:
+    if tensor.is_floating_point():
+        tensor.div_(size)
+    else:
+        tensor.div_(size, rounding_mode="trunc")
+
+
+def _scale(tensor: Tensor, factor: float) -> None:
+    if factor == 1.0:
+        return
+    if tensor.is_floating_point():
+        tensor.mul_(factor)
+    else:
+        tensor.copy_((tensor.double() * factor).to(tensor.dtype))
+
+
+def _scaled(tensor: Tensor, factor: float) -> Tensor:
+    return tensor if factor == 1.0 else tensor * factor
+
+
+def _adasum(group: Group, tensor: Tensor) -> Tensor:
+    return adasum(_gather_equal(group, tensor.contiguous()))
+
+
+def _gather_equal(group: Group, tensor: Tensor) -> list[Tensor]:
+    """Everybody's tensor, by rank; all of one shape."""
+    if group.pg is None:
+        return [tensor]
+    theirs = [torch.empty_like(tensor) for _ in range(group.size)]
+    group.waits.wait(group.pg.allgather([theirs], [tensor]), tensor)
+    return theirs
+
+
+def allgather(group: Group, work: Work, response: Response) -> None:
+    """Rows of all members one after the other, however many each has."""
+    results = []
+    for given, rows in zip(work.tensors, response.rows, strict=True):
+        longest = max(rows)
+        if longest == 0:
+            results.append(given.clone())
+            continue
+        padded = given
+        if given.shape[0] < longest:
+            padded = given.new_zeros((longest, *given.shape[1:]))
+            padded[: given.shape[0]].copy_(given)
+        wide = _WIDER.get(given.dtype)
+        sent = padded.contiguous() if wide is None else padded.to(wide)
+        parts = _gather_equal(group, sent)
+        kept = [part[:count] for part, count in zip(parts, rows, strict=True)]
+        results.append(torch.cat(kept).to(given.dtype))
+    work.succeed(results)
+
+
+def broadcast(group: Group, work: Work, root: int) -> None:
+    """`root` is a rank of this group."""
+    for given, output in zip(work.tensors, work.outputs, strict=True):
+        if given is not output and group.rank == root:
+            output.copy_(given)
+        if group.pg is not None and output.numel():
+            wide = _WIDER.get(output.dtype)
+            buffer = output.to(wide) if wide is not None else output
+            group.broadcast(buffer, root)
+            if buffer is not output:
+                output.copy_(buffer)
+    work.succeed(work.outputs)
+
+
+def alltoall(group: Group, work: Work, splits: Sequence[Sequence[int]]) -> None:
+    """The result, and how many rows came from whom."""
+    (given,) = work.tensors
+    sent = list(splits[group.rank])
+    received = [theirs[group.rank] for theirs in splits]
+    if group.pg is None:
+        work.succeed((given.clone(), torch.tensor(received, dtype=torch.int32)))
+        return
+    output = given.new_empty((sum(received), *given.shape[1:]))
+    whole = given.contiguous()
+    transfer = group.pg.alltoall_base(output, whole, received, sent, dist.AllToAllOptions())
+    group.waits.wait(transfer, output)
+    work.succeed((output, torch.tensor(received, dtype=torch.int32)))
+
+
+def reducescatter(group: Group, work: Work) -> None:
+    """Each rank keeps its rows of the sum; the first ranks have the rows that are left over."""
+    request = work.request
+    results = []
+    for given in work.tensors:
+        whole = given.clone()
+        _reduce(group, whole, request.op, request.prescale, request.postscale)
+        rows, rest = divmod(whole.shape[0], group.size)
+        counts = [rows + (rank < rest) for rank in range(group.size)]
+        start = sum(counts[: group.rank])
+        results.append(whole[start : start + counts[group.rank]].clone())
+    work.succeed(results)
+
+
+def zeros_for(request: Request) -> Work:
+    """What a member that has joined contributes."""
+    tensors = [
+        torch.zeros(shape, dtype=DTYPES[dtype], device=request.device)
+        for shape, dtype in zip(request.shapes, request.dtypes, strict=True)
+    ]
+    return Work(request, tensors, tensors)

@@ -1,0 +1,267 @@
+"""The thread that carries out named collectives in one world.
+
+Callers leave their work here and go on; the thread tells rank 0 what this member asks for, hears
+what all have asked for, and does it in that order. On rank 0 it keeps the tally as well. When
+anything breaks, or the world is over, every piece of work that is left fails, and so does whatever
+is asked for afterwards: the next world has an engine of its own.
+"""
+
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+
+from midflight.compat.horovod.common.exceptions import HorovodInternalError, InvalidRequest
+from midflight.compat.horovod.engine import collectives, talk
+from midflight.compat.horovod.engine import requests as words
+from midflight.compat.horovod.engine.requests import Asked, Request, Response, Told
+from midflight.compat.horovod.engine.sets import Sets
+from midflight.compat.horovod.engine.settings import Settings
+from midflight.compat.horovod.engine.tally import Tally
+from midflight.compat.horovod.engine.timeline import Timeline
+from midflight.compat.horovod.engine.work import Work
+from midflight.errors import MidflightError
+from midflight.runtime.group import Group
+
+LOOK_SECONDS = 5.0  # between two looks for stalls
+JOIN_SECONDS = 5.0  # for the thread to end
+
+
+class Engine:
+    def __init__(
+        self,
+        group: Group,
+        sets: Sets,
+        lines: dict[int, talk.Line],
+        settings: Settings,
+        timeline: Timeline,
+        on_break: Callable[[Exception], None],
+    ) -> None:
+        self.group = group
+        self._sets = sets
+        self._lines = lines
+        self._settings = settings
+        self._timeline = timeline
+        self._on_break = on_break
+        self._lock = threading.Lock()
+        self._open: dict[tuple[int, str], Work] = {}
+        self._outbox: list[Request] = []
+        self._joining: Work | None = None
+        self._broken: Exception | None = None
+        self._closing = False
+        self._retired = False
+        self._tally = Tally(group.size, settings.fusion_threshold, dict(sets.ranks))
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self._awake = False  # a wake-up is in the pipe
+        group.on_cut.append(self._wake)
+        self._thread = threading.Thread(target=self._run, name="midflight-horovod", daemon=True)
+        self._thread.start()
+
+    # --- called by whoever asks -------------------------------------------------------------
+
+    def submit(self, work: Work) -> None:
+        """Leave a piece of work here; the next `flush` makes it known."""
+        request = work.request
+        key = (request.process_set, request.name)
+        with self._lock:
+            if self._broken is not None or self.group.is_cut:
+                raise HorovodInternalError(f"the world has changed: {self._broken or 'it was cut'}")
+            if request.kind == words.JOIN:
+                self._joining = work
+            elif key in self._open:
+                raise InvalidRequest(
+                    f"Requested to {request.kind} a tensor with the same name as another tensor "
+                    f"that is currently being processed: '{request.name}'. Use a different name."
+                )
+            else:
+                self._open[key] = work
+            self._outbox.append(request)
+        self._timeline.negotiating(request)
+
+    def flush(self) -> None:
+        """Make what was left here known to the others."""
+        if self._outbox:
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._awake or self._closing:
+                return
+            self._awake = True
+            os.write(self._wake_write, b"!")
+
+    def retire(self) -> None:
+        """This world is about to be left in good order: what breaks from now on is no news."""
+        self._retired = True
+
+    def say_goodbye(self) -> None:
+        """This member asks for nothing more in this world, or any other."""
+        self._retired = True
+        with self._lock:
+            self._outbox.append(Request("", words.SHUTDOWN))
+        self._wake()
+
+    def close(self) -> None:
+        """End the thread; what is left fails."""
+        self.group.on_cut.remove(self._wake)
+        self._wake()
+        self._closing = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(JOIN_SECONDS)
+        self._fail(HorovodInternalError("Horovod has been shut down."))
+        for line in self._lines.values():
+            line.close()
+        with self._lock:
+            os.close(self._wake_write)
+            os.close(self._wake_read)
+
+    # --- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._wake_read, selectors.EVENT_READ, None)
+                for rank, line in self._lines.items():
+                    selector.register(line.sock, selectors.EVENT_READ, (rank, line))
+                while not self._closing:
+                    self._turn(selector)
+                    if self.group.is_cut:
+                        raise HorovodInternalError("a member was lost")
+        except (MidflightError, RuntimeError, OSError, ValueError) as error:
+            self._fail(error)
+            if not self._closing and not self._retired:
+                self._on_break(error)
+
+    def _turn(self, selector: selectors.BaseSelector) -> None:
+        responses: list[Response] = []
+        for key, _ in selector.select(LOOK_SECONDS):
+            if key.data is None:
+                self._drain()
+                continue
+            rank, line = key.data
+            for frame in line.receive():
+                if isinstance(frame, Told):
+                    responses += frame.responses
+                    continue
+                if any(request.kind == words.SHUTDOWN for request in frame.requests):
+                    responses.append(Response((), words.SHUTDOWN))
+                self._tally.add(rank, frame.requests, time.monotonic())
+        with self._lock:
+            asked, self._outbox = tuple(self._outbox), []
+        if self.group.rank == 0:
+            if any(request.kind == words.SHUTDOWN for request in asked):
+                responses.append(Response((), words.SHUTDOWN))
+            self._tally.add(0, asked, time.monotonic())
+            responses = [*self._tally.ready(), *responses]
+            if responses:
+                for line in self._lines.values():
+                    line.send(Told(tuple(responses)))
+            self._look_for_stalls()
+        elif asked:
+            self._lines[0].send(Asked(asked))
+        for response in responses:
+            self._carry_out(response)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._awake = False
+            os.read(self._wake_read, 64)
+
+    def _look_for_stalls(self) -> None:
+        seconds = self._settings.stall_warning
+        now = time.monotonic()
+        for name, ranks in self._tally.stalled(now, seconds).items() if seconds else ():
+            print(
+                f"One or more tensors were submitted by some ranks only and wait for the others "
+                f"for more than {seconds:g} seconds: '{name}', missing ranks: {ranks}",
+                flush=True,
+            )
+        limit = self._settings.stall_shutdown
+        if limit and self._tally.oldest(now) >= max(limit, seconds):
+            raise HorovodInternalError(f"a tensor has been waited for for {limit:g} seconds")
+
+    def _carry_out(self, response: Response) -> None:
+        group = self._sets.group(response.process_set)
+        works = self._taken(response)
+        if response.error:
+            for work in works:
+                work.fail(InvalidRequest(response.error))
+            return
+        if response.kind == words.JOIN:
+            self._all_joined(response.last)
+            return
+        if response.kind == words.SHUTDOWN:
+            self._retired = True  # a member that has come to its end is no failure
+            self._fail(HorovodInternalError("Horovod has been shut down: a rank has ended."))
+            return
+        if group is None:  # a process set that this member is not in
+            return
+        for work in works:
+            if work.ready is not None:
+                work.ready.synchronize()
+        with self._timeline.executing(response):
+            self._execute(group, response, works)
+
+    def _taken(self, response: Response) -> list[Work]:
+        """This member's pieces of work; zeros for what a member that has joined does not have."""
+        with self._lock:
+            found = [self._open.pop((response.process_set, name), None) for name in response.names]
+        templates = {request.name: request for request in response.template}
+        works = []
+        for name, work in zip(response.names, found, strict=True):
+            if work is not None:
+                works.append(work)
+            elif name in templates and self._joining is not None:
+                works.append(collectives.zeros_for(templates[name]))
+        return works
+
+    def _execute(self, group: Group, response: Response, works: list[Work]) -> None:
+        try:
+            if response.kind == words.ALLREDUCE:
+                collectives.allreduce(group, works, self._settings.fusion_threshold)
+                return
+            (work,) = works
+            match response.kind:
+                case words.ALLGATHER:
+                    collectives.allgather(group, work, response)
+                case words.BROADCAST:
+                    root = self._sets.rank_in(response.process_set, work.request.root)
+                    collectives.broadcast(group, work, root)
+                case words.ALLTOALL:
+                    collectives.alltoall(group, work, response.splits)
+                case words.REDUCESCATTER:
+                    collectives.reducescatter(group, work)
+                case words.ADD_SET:
+                    self._sets.add(response.number, work.request.ranks)
+                    work.succeed(response.number)
+                case words.REMOVE_SET:
+                    self._sets.remove(response.number)
+                    work.succeed(response.number)
+                case _:  # a barrier: that everybody is here is all there is to it
+                    work.succeed(None)
+        except NotImplementedError as error:
+            for work in works:
+                work.fail(error)
+        except BaseException as error:
+            for work in works:
+                work.fail(HorovodInternalError(str(error)))
+            raise
+
+    def _all_joined(self, last: int) -> None:
+        with self._lock:
+            work, self._joining = self._joining, None
+        if work is not None:
+            work.succeed(last)
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            if self._broken is None:
+                self._broken = error
+            left, self._open = list(self._open.values()), {}
+            if self._joining is not None:
+                left.append(self._joining)
+                self._joining = None
+        for work in left:
+            work.fail(HorovodInternalError(str(error)))

@@ -1,0 +1,146 @@
+"""Rank 0 and the other members of one world, connected: frames of requests and responses.
+
+Both sides prove that they know the job's secret, as on every wire of Midflight; frames are JSON,
+bounded, and decoded strictly. Connections are exempted from the runtime's collecting of a group's
+sockets: they belong to no group and end with the world.
+"""
+
+import contextlib
+import socket
+import struct
+import time
+
+from midflight.compat.horovod.engine.requests import Asked, Told
+from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, WorldChanged
+from midflight.protocol import codec
+from midflight.protocol.messages import Accepted, Challenge, Hello
+from midflight.protocol.wire import (
+    FRAME_LIMIT,
+    HANDSHAKE_SECONDS,
+    VERSION,
+    SyncWire,
+    answer_challenge,
+    body_length,
+    check_hello,
+    check_welcome,
+    new_nonce,
+    proof,
+    tune,
+)
+from midflight.runtime.group import Group
+from midflight.runtime.sockets import close_exempt, exempt
+
+SEND_SECONDS = 60.0  # a peer that does not read for so long is lost
+_LENGTH = struct.Struct(">I")
+_ROLE = "member"
+
+
+class Line:
+    """One connection; frames out at once, frames in as bytes arrive."""
+
+    def __init__(self, sock: socket.socket, kind: type[Asked] | type[Told]) -> None:
+        self.sock = sock
+        self._kind = kind
+        self._rest = b""
+
+    def send(self, message: Asked | Told) -> None:
+        body = codec.dumps(codec.encode(message))
+        if len(body) > FRAME_LIMIT:
+            raise ProtocolError(f"{len(body)} bytes of requests at once, {FRAME_LIMIT} at most")
+        try:
+            self.sock.sendall(_LENGTH.pack(len(body)) + body)
+        except OSError as error:
+            raise ConnectionLost(f"the connection to another member broke: {error}") from None
+
+    def receive(self) -> list[Asked | Told]:
+        """What has arrived; blocks only if nothing has."""
+        try:
+            data = self.sock.recv(1 << 18)
+        except OSError as error:
+            raise ConnectionLost(f"the connection to another member broke: {error}") from None
+        if not data:
+            raise ConnectionLost("another member has gone")
+        self._rest += data
+        frames: list[Asked | Told] = []
+        while len(self._rest) >= _LENGTH.size:
+            end = _LENGTH.size + body_length(self._rest[: _LENGTH.size], FRAME_LIMIT)
+            if len(self._rest) < end:
+                break
+            body, self._rest = self._rest[_LENGTH.size : end], self._rest[end:]
+            frames.append(codec.decode(self._kind, codec.loads(body)))
+        return frames
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        close_exempt(self.sock)
+
+
+def connect(group: Group, secret: bytes) -> dict[int, Line]:
+    """Rank 0: a line to every other rank. The others: a line to rank 0."""
+    if group.size == 1:
+        return {}
+    if group.rank == 0:
+        return _listen(group, secret)
+    ((port,), *_) = group.gather([0])
+    return {0: _dial(group, port, secret)}
+
+
+def _listen(group: Group, secret: bytes) -> dict[int, Line]:
+    address = group.world.members[0].address
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    lines: dict[int, Line] = {}
+    with socket.create_server((address, 0), family=family, backlog=group.size) as listener:
+        group.gather([listener.getsockname()[1]])
+        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        try:
+            while len(lines) < group.size - 1:
+                listener.settimeout(max(0.01, deadline - time.monotonic()))
+                rank, line = _accept(listener, group, secret)
+                lines[rank] = line
+        except (OSError, ProtocolError, ConnectionLost, KeyError) as error:
+            for line in lines.values():
+                line.close()
+            raise WorldChanged(f"a member did not come: {error}") from None
+    return lines
+
+
+def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, Line]:
+    while True:
+        if group.is_cut:
+            raise ConnectionLost("the group was cut")
+        sock, _ = listener.accept()
+        exempt(sock)
+        sock.settimeout(HANDSHAKE_SECONDS)
+        tune(sock)
+        wire = SyncWire(sock)
+        challenge = Challenge(VERSION, new_nonce())
+        try:
+            wire.send(challenge)
+            hello = check_hello(wire.receive(), challenge, secret)
+            rank = group.world.rank(hello.name)
+            wire.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
+        except (HandshakeRefused, KeyError):  # not one of us: go on listening
+            close_exempt(sock)
+            continue
+        sock.settimeout(SEND_SECONDS)
+        return rank, Line(sock, Asked)
+
+
+def _dial(group: Group, port: int, secret: bytes) -> Line:
+    own = group.world.members[group.rank].name
+    try:
+        address = (group.world.members[0].address, port)
+        sock = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
+        exempt(sock)
+        tune(sock)
+        wire = SyncWire(sock)
+        challenge = wire.receive()
+        hello: Hello = answer_challenge(challenge, _ROLE, own, secret)
+        wire.send(hello)
+        assert isinstance(challenge, Challenge)
+        check_welcome(wire.receive(), challenge, hello, secret)
+    except (OSError, ProtocolError, ConnectionLost) as error:
+        raise WorldChanged(f"rank 0 could not be reached: {error}") from None
+    sock.settimeout(SEND_SECONDS)
+    return Line(sock, Told)

@@ -1,0 +1,150 @@
+"""The launcher's side of a config store: whoever writes another cluster resizes the job.
+
+Asked a few times a second, as a discovery script would be. Newcomers are taken in before anybody
+leaves, and a host is let go when its last member has left, so that a cluster may be replaced as a
+whole. What the store says stays wanted: a change that was taken back is asked for again later. A
+size that was asked for by other means is written into the store, so that both keep in step. While
+the store says nothing, or nothing usable, the last cluster holds.
+"""
+
+import asyncio
+import time
+from typing import Any
+
+from midflight.compat.kungfu.cluster import Cluster
+from midflight.compat.kungfu.config import ConfigStoreClient, Stored
+from midflight.compat.kungfu.matching import PATIENCE, Matches, Step, next_step
+from midflight.coordinator.core.state import Phase
+from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
+from midflight.protocol.messages import (
+    HostsChanged,
+    RequestEnded,
+    ResizeRequested,
+    Status,
+    StopRequested,
+)
+from midflight.run.arguments import say
+from midflight.run.calling import ask_status_async, call_async
+from midflight.run.hosts import Hosts
+from midflight.store.rundir import RunDir
+
+AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
+LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
+_CALM = (Phase.STABLE.value, Phase.PREPARING.value)
+
+
+class Follower:
+    pause = 0.2
+
+    def __init__(self, client: ConfigStoreClient, first: Stored, folder: RunDir) -> None:
+        self._client = client
+        self._folder = folder
+        self._stored = first
+        self._done = ""  # the tag of the last cluster that has become true
+        self._former = first.cluster.workers  # the last ones that were asked for
+        self._matches: Matches = {}
+        self._hosts: Hosts = first.cluster.slots
+        self._asking: asyncio.Task[None] | None = None
+        self._again_at = 0.0
+        self._said = ""
+        self.cleared = False  # somebody has taken all workers away
+        self.stages: list[dict[str, Any]] = [_stage(first, 0)]
+
+    async def look(self) -> Hosts:
+        await self._read()
+        if self._asking is not None and not self._asking.done():
+            return self._hosts
+        try:
+            status = await ask_status_async(self._folder)
+        except MidflightError:
+            return self._hosts  # it has yet to come up, or is being started again
+        if status.phase not in _CALM or time.monotonic() < self._again_at:
+            return self._hosts
+        if not self._stored.cluster.workers:
+            await self._stop()
+        elif self._done == self._stored.etag and status.wanted != len(self._stored.cluster.workers):
+            await self._write(status.wanted)
+        else:
+            self._settle(status)
+        return self._hosts
+
+    def _settle(self, status: Status) -> None:
+        workers = self._stored.cluster.workers
+        step = next_step(workers, status, self._matches, self._former)
+        self._matches, self._hosts, self._former = step.matches, step.hosts, workers
+        if step.request is not None:
+            self._asking = asyncio.create_task(self._ask(step, step.request))
+        elif self._done != self._stored.etag:
+            self._done = self._stored.etag
+            self.stages.append(_stage(self._stored, status.step))
+
+    # --- the coordinator --------------------------------------------------------------------
+
+    async def _ask(self, step: Step, request: ResizeRequested) -> None:
+        """Hosts first: newcomers must find their slots."""
+        try:
+            wire = await call_async(self._folder)
+            try:
+                wire.send(HostsChanged(dict(step.hosts)))
+                wire.send(request)
+                async with asyncio.timeout(PATIENCE + LATE):
+                    ended = await wire.receive()
+                    while not isinstance(ended, RequestEnded):
+                        ended = await wire.receive()
+            finally:
+                wire.close()
+        except (MidflightError, TimeoutError) as error:
+            self._taken_back(str(error) or "the coordinator did not answer in time")
+        else:
+            if not ended.ok:
+                self._taken_back(ended.detail)
+
+    def _taken_back(self, why: str) -> None:
+        self._again_at = time.monotonic() + AGAIN_SECONDS
+        self._say(f"warning: version {self._stored.version} of the config is not true yet: {why}")
+
+    async def _stop(self) -> None:
+        if self.cleared:
+            return
+        self.cleared = True
+        wire = await call_async(self._folder)
+        wire.send(StopRequested("the config store names no workers any more"))
+        try:
+            await wire.finish()
+        except ConnectionLost:
+            self.cleared = False  # it was not heard
+        wire.close()
+
+    # --- the store --------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._client.get)
+        except MidflightError as error:
+            self._say(f"warning: {error}; going on with the last cluster")
+            return
+        if found is None:
+            self._say("warning: the config store holds nothing; going on with the last cluster")
+            return
+        self._said = ""
+        if found.etag != self._stored.etag:
+            self._again_at = 0.0
+        self._stored = found
+
+    async def _write(self, size: int) -> None:
+        """Somebody has asked for another size by other means."""
+        cluster: Cluster = self._stored.cluster.resized(size)
+        try:
+            await asyncio.to_thread(self._client.put, cluster, self._stored.etag)
+        except (Refused, Unreachable) as error:
+            self._say(f"warning: the config store was not told of {size} workers: {error}")
+
+    def _say(self, line: str) -> None:
+        """Once, until something else has to be said."""
+        if line != self._said:
+            say(line)
+        self._said = line
+
+
+def _stage(stored: Stored, progress: int) -> dict[str, Any]:
+    return {"Version": stored.version, "Progress": progress, "Cluster": stored.cluster.to_json()}

@@ -1,0 +1,314 @@
+"""Peer: this training process as a KungFu program knows it, over Midflight's membership.
+
+A script calls collectives, and `resize` once a step: that call is the boundary at which planned
+changes happen. When somebody is lost, whatever call notices it goes over to the next world and is
+done again there, so that scripts see no error. State that was registered with `hold` goes to
+newcomers, and to members that missed a step (`settling`). All of it happens in the calling thread.
+"""
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from midflight.compat.kungfu.asking import Asking, Outcome, check_size
+from midflight.compat.kungfu.carrying import carry
+from midflight.compat.kungfu.settling import Place, Row, Settled, settle
+from midflight.errors import GivenUp, WorldChanged
+from midflight.runtime.group import Group, is_communication_error
+from midflight.runtime.reduction import all_reduce
+from midflight.runtime.standing import Standing
+
+PACE = 0.02  # seconds between two looks at a change that all members wait for
+KEPT = 1 << 20  # bytes; the result of a larger collective is not kept for those who missed it
+
+
+Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never in a world of one
+
+
+class Held(Protocol):
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+class Peer:
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self.standing = Standing(environ)
+        self.detached = False
+        self.progress = 0
+        self._init_progress = int(environ.get("KUNGFU_INIT_PROGRESS") or 0)
+        self.optimizers = 0  # how many have been made
+        self._held: dict[str, Held] = {}
+        self._received: dict[str, Any] = {}  # for what has not been registered yet
+        self._holds = False
+        self._steps = self._boundaries = self._calls = 0
+        self._counted = 0  # boundaries up to this one were passed with the state taken over
+        self._told_at = -1
+        self._last: list[Tensor] | None = None  # results of the last call
+        self._again = True
+        self._failed = False
+
+    # --- where this process stands ----------------------------------------------------------
+
+    def arrive(self) -> None:
+        """Be in a world: the first call of anything does it."""
+        if self.standing.arrived or self.detached:
+            return
+        self._watch_the_end()
+        self.progress = self._init_progress
+        self._enter(Place.ARRIVING, self.standing.arrive)
+
+    @property
+    def rank(self) -> int:
+        self.arrive()
+        return self.standing.rank
+
+    @property
+    def size(self) -> int:
+        self.arrive()
+        return self.standing.size
+
+    @property
+    def local_rank(self) -> int:
+        self.arrive()
+        return self.standing.world.local_rank(self._name)
+
+    @property
+    def local_size(self) -> int:
+        self.arrive()
+        return self.standing.world.local_size(self._name)
+
+    @property
+    def steps(self) -> int:
+        """Completed, of optimizers."""
+        return self._steps
+
+    @property
+    def generation(self) -> int:
+        self.arrive()
+        return self.standing.world.generation
+
+    @property
+    def _name(self) -> str:
+        return self.standing.env.member if self.standing.env is not None else "m0"
+
+    # --- boundaries -------------------------------------------------------------------------
+
+    def boundary(self) -> tuple[bool, bool]:
+        """(whether the world is another one since the last time, whether this one is out of it)."""
+        self.arrive()
+        if self.detached:
+            return False, True
+        self._boundaries += 1
+        if self._boundaries > self._counted and self.standing.boundary():
+            self._enter(Place.BOUNDARY, self.standing.change)
+        out = self._is_out()
+        return out or self._boundaries == self._told_at, out
+
+    def _is_out(self) -> bool:
+        return self.detached
+
+    def resize(self, size: int) -> tuple[bool, bool]:
+        """Ask for a size and wait for it; every member calls it at the same place."""
+        check_size(size)
+        self.arrive()
+        if self.standing.env is None or self.size == size or self.detached:
+            return self.boundary()
+        asking = Asking(self.standing.env, size) if self.rank == 0 else None
+        deadline = time.monotonic() + 300.0
+        while True:
+            changed, detached = self.boundary()
+            if changed or detached:
+                return changed, detached
+            mine = Outcome.OPEN if asking is None else asking.outcome
+            refused = mine is Outcome.REFUSED or time.monotonic() > deadline
+            if self.reduce_int(int(refused), "max"):
+                if asking is not None:
+                    print(f"kungfu: not resized to {size}: {asking.reason}", file=sys.stderr)
+                return False, False
+            time.sleep(PACE)
+
+    def propose(self, size: int) -> None:
+        """Ask for a size; the change comes at some later boundary."""
+        check_size(size)
+        self.arrive()
+        if self.standing.env is not None:
+            Asking(self.standing.env, size)
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def call(self, tensors: list[Tensor], action: Action) -> list[Tensor]:
+        """Copies of the tensors, after the action; done again in the next world if that must be."""
+        self.arrive()
+        self._refuse_detached()
+        while True:
+            results = [tensor.detach().clone() for tensor in tensors]
+            mine = self._calls
+            if self._tried(Place.CALL, partial(self._act, action, results)):
+                break
+            if self._calls > mine:  # the others had it already
+                return self._missed(results)
+            self._refuse_detached()
+        self._calls += 1
+        size = sum(tensor.numel() * tensor.element_size() for tensor in results)
+        self._last = [tensor.clone() for tensor in results] if size <= KEPT else None
+        return results
+
+    def _act(self, action: Action, tensors: list[Tensor]) -> None:
+        if self.standing.group.pg is not None:
+            action(self.standing.group, tensors)
+
+    def step(self, action: Callable[[Group], None]) -> bool:
+        """The collective of an optimizer's step; it must leave nothing behind if it fails.
+
+        False: leave the step out. Either its result has been taken over, or nobody does it.
+        """
+        self.arrive()
+        self._refuse_detached()
+        while True:
+            mine = self._steps
+            if self._tried(Place.STEP, lambda: action(self.standing.group)):
+                self._steps += 1
+                return True
+            if self.detached or self._steps > mine or not self._again:
+                return False
+
+    def reduce_int(self, number: int, op: str) -> int:
+        def action(group: Group, tensors: list[Tensor]) -> None:
+            all_reduce(group, tensors[0], op)
+
+        (result,) = self.call([torch.tensor([number], dtype=torch.int64)], action)
+        return int(result.item())
+
+    def _tried(self, place: Place, action: Callable[[], None]) -> bool:
+        group = self.standing.group
+        try:
+            with self._waiting():
+                action()
+                return True
+        except (RuntimeError, WorldChanged) as error:
+            if not is_communication_error(error, group):
+                raise
+            self.standing.broke(error)
+        self._enter(place, self.standing.change)
+        return False
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.standing.waiting = True
+        try:
+            yield
+        finally:
+            self.standing.waiting = False
+
+    def _missed(self, results: list[Tensor]) -> list[Tensor]:
+        if self._last is None:
+            raise WorldChanged(
+                "a member was lost while a large tensor was on its way, and only some have got it; "
+                "keep what is large in the model or the optimizer, which are carried along"
+            )
+        return [kept.to(own.device) for kept, own in zip(self._last, results, strict=True)]
+
+    def _refuse_detached(self) -> None:
+        if self.detached:
+            raise GivenUp("this worker has left the cluster: it has nobody to communicate with")
+
+    # --- state ------------------------------------------------------------------------------
+
+    def hold(self, name: str, held: Held) -> None:
+        """From now on this is part of the state. A newcomer is given what the others have."""
+        self._held[name] = held
+        if name in self._received:
+            held.load_state_dict(self._received.pop(name))
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "held": {name: dict(held.state_dict()) for name, held in self._held.items()},
+            "last": self._last,
+        }
+
+    def _take_over(self, state: dict[str, Any], settled: Settled) -> None:
+        newcomer = not self._holds
+        for name, found in state["held"].items():
+            if name in self._held:
+                self._held[name].load_state_dict(found)
+            else:
+                self._received[name] = found
+        self._last = state["last"]
+        best = settled.furthest
+        self._steps, self._calls, self.progress = best.steps, best.calls, best.progress
+        self._counted = best.boundaries
+        if newcomer:
+            self._boundaries = best.boundaries
+
+    # --- changes of the world ---------------------------------------------------------------
+
+    def _enter(self, place: Place, change: Callable[[], object]) -> None:
+        """Go over to the next world, and agree with its members on the state."""
+        while True:
+            try:
+                with self._waiting():
+                    change()
+            except SystemExit:  # a KungFu script ends by itself
+                self.detached = True
+                return
+            group = self.standing.group
+            try:
+                with self._waiting():
+                    self._agree(group, place)
+                return
+            except (RuntimeError, WorldChanged) as error:
+                if not is_communication_error(error, group):
+                    raise
+                self.standing.broke(error)
+            change = self.standing.change
+
+    def _agree(self, group: Group, place: Place) -> None:
+        own = Row(
+            int(self._holds), place, self._steps, self._boundaries, self._calls, self.progress
+        )
+        rows = [Row(*numbers) for numbers in group.gather(own.numbers())]
+        settled = settle(rows)
+        if any(row.holds for row in rows) and settled.behind:
+            state = carry(group, settled.root, self._state() if group.rank == settled.root else {})
+            if group.rank in settled.behind:
+                self._take_over(state, settled)
+        self._holds = True
+        self._told_at = settled.told_at
+        self._again = settled.again
+
+    # --- the end ----------------------------------------------------------------------------
+
+    def _watch_the_end(self) -> None:
+        usual = sys.excepthook
+
+        def hook(kind: Any, value: Any, trace: Any) -> None:
+            self._failed = True
+            usual(kind, value, trace)
+
+        sys.excepthook = hook
+        atexit.register(self._finish)
+
+    def _finish(self) -> None:
+        """The script has ended by itself: wait for the others, who may need this one's ear."""
+        if not self.detached and not self._failed:
+            self.standing.finish()
+        self.standing.close()
+
+
+_peer: Peer | None = None
+
+
+def peer() -> Peer:
+    """The one of this process."""
+    global _peer
+    if _peer is None:
+        _peer = Peer()
+    return _peer

@@ -1,0 +1,209 @@
+"""The rendezvous of the nodes among themselves, with no other server.
+
+The node at the endpoint carries the coordinator; every agent keeps the newest state of the job, in
+which all the others stand. When the coordinator is gone, the first of them that is still there
+carries it on, and the others find it, because they know who that is. A node that comes later knows
+the endpoint alone: whoever carries the coordinator takes the endpoint over if it is on this
+machine, and otherwise tells a torchrun that is started there anew where the job is.
+
+There is no third party. A network that falls in two, each part with enough nodes, makes two jobs;
+whoever must rule that out uses etcd.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+
+from midflight.compat.torchelastic.hosting import Spreading
+from midflight.compat.torchelastic.looking import Answer, look
+from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
+from midflight.compat.torchelastic.places import (
+    address_of,
+    is_loopback,
+    is_this_machine,
+    listen,
+    listen_anywhere,
+)
+from midflight.compat.torchelastic.rendezvous import Endpoint, Rendezvous
+from midflight.compat.torchelastic.secret import secret_of
+from midflight.coordinator.core.state import Phase, State, initial
+from midflight.coordinator.peers import Peers
+from midflight.coordinator.saving import Saves, read
+from midflight.coordinator.shell import now
+from midflight.errors import MidflightError, UsageError
+from midflight.protocol.messages import JobLives, KeepState
+from midflight.protocol.wire import dial
+
+_PAUSE = 0.1
+_REUNITE_SECONDS = 0.5  # between two looks at an endpoint that somebody may have come back to
+_ENDED = (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class C10dMeeting:
+    def __init__(self, rendezvous: Rendezvous, environ: dict[str, str]) -> None:
+        self._rendezvous = rendezvous
+        self._environ = environ
+        self._hosts_first = False  # whether this node carries the coordinator from the start
+        self._own: set[str] = set()  # addresses at which this very process listens
+
+    # --- the start --------------------------------------------------------------------------
+
+    async def arrive(self, identity: Identity) -> Arrival:
+        meeting = self._rendezvous
+        local = all(is_loopback(endpoint.host) for endpoint in meeting.endpoints)
+        secret = secret_of(meeting.run_id, local, self._environ)
+        listener = self._claim_endpoint()
+        self._hosts_first = listener is not None
+        if listener is None:
+            listener = listen_anywhere(identity.address)
+        door = address_of(listener, identity.address)
+        self._own.add(door)
+        return Arrival(secret, listener, door)
+
+    def _claim_endpoint(self) -> socket.socket | None:
+        """The endpoint's socket, if this is the machine, and nobody has it yet."""
+        must = self._rendezvous.is_host
+        if self._rendezvous.backend == "static" and must is None:
+            must = self._rendezvous.node_rank == 0
+        for endpoint in self._rendezvous.endpoints:
+            if must is False or (must is None and not is_this_machine(endpoint.host)):
+                continue
+            try:
+                listener = listen(endpoint.host, endpoint.port)
+            except OSError as error:
+                if must:
+                    raise UsageError(
+                        f"cannot listen at --rdzv-endpoint {endpoint}: {error.strerror or error}"
+                    ) from None
+                continue
+            self._own.add(str(endpoint))
+            return listener
+        return None
+
+    # --- afterwards -------------------------------------------------------------------------
+
+    async def attend(self, node: Node) -> None:
+        if self._hosts_first:
+            self._host(node, initial(node.identity.spec, now()), None)
+        while True:
+            if node.hosted is not None:
+                await self._while_hosting(node)
+            elif (address := await self._search(node)) is not None:
+                node.seat.take(address)
+                await node.seat.doubted()
+            else:
+                self._take_over(node)
+
+    async def depart(self, complete: bool) -> None:
+        return None
+
+    def _host(self, node: Node, state: State, kept: KeepState | None) -> None:
+        def spreading(peers: Peers) -> Saves:
+            return Spreading(peers, node.identity.name, kept.number if kept else 0)
+
+        lost = [kept.host] if kept is not None else []
+        hosted = node.host(state, spreading, lost)
+        hosted.shell.on_elsewhere = lambda address: _yield_to(node, address)
+
+    def _take_over(self, node: Node) -> None:
+        kept = node.kept
+        assert kept is not None
+        state = read(kept.state.encode(), now(), node.identity.spec.name)
+        if state.phase in _ENDED:
+            node.job_ended(state.exit_code or 0)
+        else:
+            self._host(node, state, kept)
+
+    async def _while_hosting(self, node: Node) -> None:
+        """Be found at the endpoint, or by whoever is there."""
+        while node.hosted is not None:
+            for endpoint in self._rendezvous.endpoints:
+                if str(endpoint) not in self._own and endpoint.port:
+                    await self._reunite(node, endpoint)
+            await asyncio.sleep(_REUNITE_SECONDS)
+
+    async def _reunite(self, node: Node, endpoint: Endpoint) -> None:
+        if self._rendezvous.is_host is not False and is_this_machine(endpoint.host):
+            with contextlib.suppress(OSError):
+                node.listen_too(listen(endpoint.host, endpoint.port))
+                self._own.add(str(endpoint))
+                return
+        if await look(str(endpoint)) is not Answer.COORDINATOR:
+            return
+        with contextlib.suppress(MidflightError, TimeoutError):  # gone again, or somebody else's
+            wire = await dial(str(endpoint), "client", "torchrun", node.secret)
+            wire.send(JobLives(node.door))
+            try:
+                async with asyncio.timeout(1.0):
+                    await wire.finish()
+            finally:
+                wire.abort()
+
+    # --- searching --------------------------------------------------------------------------
+
+    async def _search(self, node: Node) -> str | None:
+        """Where the coordinator is; None: it is this node's turn."""
+        began = time.monotonic()
+        while True:
+            before, after = _order(node)
+            places = [*map(str, self._rendezvous.endpoints), *before, *after]
+            known = [p for p in dict.fromkeys(places) if p not in self._own and p != node.door]
+            answers = dict(zip(known, await asyncio.gather(*map(look, known)), strict=True))
+            for place in known:
+                if answers[place] is Answer.COORDINATOR and await _is_ours(node, place):
+                    return place
+            patient = time.monotonic() - began < self._rendezvous.lease
+            waits = {Answer.STANDBY, Answer.SILENT} if patient else {Answer.STANDBY}
+            turn = node.kept is not None and not node.leaving
+            if turn and _is_heir(node) and not any(answers[p] in waits for p in before):
+                return None
+            await asyncio.sleep(_PAUSE)
+
+
+async def _is_ours(node: Node, place: str) -> bool:
+    """A stranger may have taken a port that was the job's; the first time, the agent will tell."""
+    if node.kept is None:
+        return True
+    try:
+        (await dial(place, "client", "torchrun", node.secret)).abort()
+    except MidflightError:
+        return False
+    return True
+
+
+def _yield_to(node: Node, address: str) -> None:
+    if node.hosted is not None and address != node.door:
+        node.hosted.close()
+        node.hosted = None
+        node.seat.take(address)
+
+
+def _heirs(node: Node) -> list[tuple[str, str]]:
+    """Name and door of those who can carry the coordinator on, the first in line first."""
+    if node.kept is None:
+        return []
+    state = read(node.kept.state.encode(), now(), node.identity.spec.name)
+    # `awaited` is what `connected` becomes when a state is read.
+    return [
+        (host.name, host.door)
+        for host in state.hosts.values()
+        if host.awaited and host.door and not host.leaving and host.name != node.kept.host
+    ]
+
+
+def _is_heir(node: Node) -> bool:
+    return any(name == node.identity.name for name, _ in _heirs(node))
+
+
+def _order(node: Node) -> tuple[list[str], list[str]]:
+    """The doors of those before this node in line, and of those behind it."""
+    before: list[str] = []
+    after: list[str] = []
+    passed = False
+    for name, door in _heirs(node):
+        if name == node.identity.name:
+            passed = True
+        else:
+            (after if passed else before).append(door)
+    return before, after

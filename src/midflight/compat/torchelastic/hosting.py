@@ -1,0 +1,145 @@
+"""The coordinator inside a torchrun process, and its state in the memory of all the others.
+
+Without a store that outlives the node, the state of the job is spread: every agent keeps the newest
+one, and what it led to is announced only when they have it. Whoever carries the coordinator on
+starts from there.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.peers import Peers
+from midflight.coordinator.printing import Printer
+from midflight.coordinator.saving import Saves, written
+from midflight.coordinator.serving import Door
+from midflight.coordinator.shell import Shell, now
+from midflight.errors import StoreUnavailable
+from midflight.protocol.messages import KeepState
+
+REPLACED = 3  # how a shell ends whose job another one has taken over
+_KEEP_SECONDS = 2.0  # for agents to say that they have the state
+_LOOK_SECONDS = 0.1
+_RETIRE_SECONDS = 2.0
+
+
+def _is_settled(state: State, leaving: str) -> bool:
+    """Whether the job is under way without that host."""
+    members = state.members.values()
+    return state.phase is Phase.STABLE and all(m.host != leaving and m.pid for m in members)
+
+
+class PlainPrinter(Printer):
+    """Our own lines, and a member's last words, without ranks in front."""
+
+    def __init__(self, verbose: bool = False) -> None:
+        super().__init__(timestamps=False, output_dir=None, verbose=verbose)
+
+    def output(
+        self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
+    ) -> None:
+        target = sys.stderr if stream == "stderr" else sys.stdout
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            target.write("".join(line + "\n" for line in lines))
+            target.flush()
+
+
+class Spreading:
+    """Saves the state by giving it to all agents."""
+
+    def __init__(self, peers: Peers, host: str, number: int) -> None:
+        self._peers = peers
+        self._host = host
+        self._number = number
+        self._loop = asyncio.get_running_loop()
+
+    def save(self, state: State, now: float) -> None:
+        """Called in a thread of the shell's; returns when those who answer have it."""
+        work = asyncio.run_coroutine_threadsafe(self._spread(state), self._loop)
+        try:
+            work.result(_KEEP_SECONDS + 5.0)
+        except TimeoutError:
+            raise StoreUnavailable("the agents do not take the state") from None
+
+    def tell(self, state: State) -> int:
+        self._number += 1
+        text = written(state, now()).decode()
+        self._peers.tell_all_agents(KeepState(self._number, self._host, text))
+        return self._number
+
+    async def _spread(self, state: State) -> None:
+        # One that does not answer is silent, and will be lost soon; nobody waits for longer.
+        await self._peers.all_keep(self.tell(state), _KEEP_SECONDS)
+
+
+class Hosted:
+    """A coordinator that runs here."""
+
+    def __init__(self, state: State, secret: bytes, make_saving: Callable[[Peers], Saves]) -> None:
+        self._printer = PlainPrinter()
+        peers = Peers()
+        self._saving = make_saving(peers)
+        self.shell = Shell(state, peers, self._saving, self._printer)
+        self.door = Door(self.shell, secret, self._printer)
+        self._tasks = [
+            asyncio.create_task(self.shell.tick()),
+            asyncio.create_task(self.shell.save()),
+            asyncio.create_task(self._tell_who_is_there()),
+        ]
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def over(self) -> int | None:
+        """How the job ended; None: it goes on elsewhere."""
+        waiting: list[asyncio.Future[Any]] = [self.shell.over, self._closed, *self._tasks]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()  # a tick or a save that failed must not pass in silence
+        if self._closed in done:
+            return None
+        code = self.shell.over.result()
+        return None if code == REPLACED else code
+
+    def lose_host(self, name: str) -> None:
+        self.shell.dispatch(events.HostLost(now(), name))
+
+    def stop(self, code: int) -> None:
+        self.shell.dispatch(events.StopAsked(now(), "interrupted", code))
+
+    def others(self, own: str) -> list[str]:
+        return [name for name in self.shell.peers.agents if name != own]
+
+    async def retire(self, own: str) -> None:
+        """Leave the job to the others, with the newest state, and nothing half done."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_RETIRE_SECONDS):
+                while not _is_settled(self.shell.state, own):  # noqa: ASYNC110 - no event for it
+                    await asyncio.sleep(_LOOK_SECONDS)
+                await self.shell.save_now()
+        self.close()
+
+    def close(self) -> None:
+        self.shell.retired = True
+        if not self._closed.done():
+            self._closed.set_result(None)
+        for task in self._tasks:
+            task.cancel()
+        peers = self.shell.peers
+        for wire in (*peers.agents.values(), *peers.members.values(), *peers.clients.values()):
+            wire.abort()
+
+    async def _tell_who_is_there(self) -> None:
+        """Agents know one another from the state, so it is spread when one comes or goes too."""
+        told: object = None
+        while True:
+            there = tuple(
+                (host.name, host.door, host.connected, host.leaving)
+                for host in self.shell.state.hosts.values()
+            )
+            if there != told and isinstance(self._saving, Spreading):
+                self._saving.tell(self.shell.state)
+                told = there
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,49 @@
+"""The secret that the nodes of one job share; torchrun's users have none to give.
+
+From the file that MIDFLIGHT_TOKEN_FILE names, if it is set on all nodes. Else, when the nodes meet
+on the loopback, from a file in the user's own folder, which nobody else can read. Else from the
+job's name alone: that keeps jobs apart, and keeps nobody out who knows the name and reaches the
+port. The name is part of it in every case.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from midflight.errors import UsageError
+from midflight.home import home
+from midflight.store.rundir import read_token
+
+TOKEN_FILE = "MIDFLIGHT_TOKEN_FILE"
+_PUBLIC = b"midflight torchrun"
+
+
+def secret_of(run_id: str, on_loopback: bool, environ: Mapping[str, str]) -> bytes:
+    base = _PUBLIC
+    if environ.get(TOKEN_FILE):
+        base = read_token(Path(environ[TOKEN_FILE]))
+    elif on_loopback:
+        base = _of_user(home(environ))
+    return hmac.new(base, run_id.encode(), hashlib.sha256).hexdigest().encode()
+
+
+def _of_user(folder: Path) -> bytes:
+    """Made once; whoever comes second takes what the first has made."""
+    path = folder / "torchrun.token"
+    try:
+        if not path.exists():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=".torchrun.")  # 0600
+            with os.fdopen(handle, "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+            os.unlink(temporary)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}; see {TOKEN_FILE}") from None
+    return read_token(path)

@@ -1,0 +1,94 @@
+"""kungfu-run with real training processes: what the store says becomes true, nothing is lost."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kungfu import small_model
+from tests.kungfu.commands import TRAINEE, Commands, cluster
+from tests.run.site import Launched
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def check_last_lines(run: Launched, workers: int) -> None:
+    """Every worker that stayed has come to what one process alone comes to."""
+    last = [line.partition(">:")[2].split() for line in run.lines if ">:done" in line]
+    assert len(last) == workers, run.lines
+    assert {words[3] for words in last} == {small_model.after(int(last[0][1]))}
+
+
+def test_whoever_writes_the_store_resizes_the_job_and_every_step_counts_once(
+    commands: Commands,
+) -> None:
+    server, client = commands.config_server()
+    stop = commands.folder / "stop"
+    run = commands.start(
+        *("kungfu-run", "-np", "2", "-w", "-config-server", client.url, "-warm", "1"),
+        *("-logdir", "logs", sys.executable, str(TRAINEE), "--until", str(stop)),
+    )
+    run.says("at 0 rank=1 np=2", within=40)
+    first = client.get()
+    assert first is not None
+    assert first.cluster == cluster("127.0.0.1:10000", "127.0.0.1:10001")
+
+    client.put(cluster("127.0.0.1:10000", "127.0.0.1:10001", "127.0.0.1:10002"), first.etag)
+    run.says("rank=2 np=3", within=40)
+
+    client.put(cluster("127.0.0.1:10001", "127.0.0.1:10002"))  # rank 0 leaves
+    run.says("[m0]<stdout>:left at", within=40)
+
+    client.put(cluster("127.0.0.2:10000", "localhost:10000"))  # nobody stays
+    run.says("<stdout>:left at", times=3, within=40)
+    assert {line.split(":")[0] for line in run.lines if ":left at" in line} == {
+        "[m0]<stdout>",
+        "[m1]<stdout>",
+        "[m2]<stdout>",
+    }, run.lines
+    assert sum("np=2" in line for line in run.lines) >= 4
+
+    victim = next(
+        pid
+        for pid in commands.processes(str(TRAINEE))
+        if b"MIDFLIGHT_HOST=localhost" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    )
+    os.kill(victim, signal.SIGKILL)
+    run.says("went on with 1 members", within=20)
+    stop.touch()
+    assert run.ends(40) == 0, run.lines
+    check_last_lines(run, 1)
+    assert (commands.folder / "logs").is_dir()
+    client.stop()
+    assert server.ends() == 0
+
+
+def test_without_a_store_a_job_has_one_size_and_outlives_a_worker(commands: Commands) -> None:
+    run = commands.start("kungfu-run", "-np", "2", sys.executable, str(TRAINEE), "--steps", "150")
+    run.says("at 0 rank=1 np=2", within=40)
+    victim = max(commands.processes(str(TRAINEE)))
+    os.kill(victim, signal.SIGKILL)
+    run.says("at ", times=3, within=20)
+    assert run.ends(40) == 0, run.lines
+    check_last_lines(run, 1)
+
+
+def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
+    commands: Commands,
+) -> None:
+    done = commands.finish(
+        *("kungfu-cluster-manager-example", "-ttl", "4s", "-period", "500ms", "-seed", "3"),
+        *("-nodes", "2", "-slots", "1", "kungfu-fake-adaptive-trainer"),
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert "training went on after each of" in last
+    assert "with 1 to 2 workers" in last
+
+
+def test_the_manager_says_when_training_ends_badly(commands: Commands) -> None:
+    done = commands.finish("kungfu-cluster-manager-example", "-ttl", "5s", "false")
+    assert done.returncode == 1
+    assert "training ended with exit code" in done.stderr.splitlines()[-1]

@@ -1,0 +1,64 @@
+"""KungFu's Python API in real training processes."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from midflight.compat.kungfu.config import ConfigStoreClient
+from tests.kungfu.commands import Commands
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+HERE = Path(__file__).parent
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def test_collectives_and_optimizers_compute_what_one_process_computes(commands: Commands) -> None:
+    done = commands.finish("kungfu-run", "-np", "3", sys.executable, str(HERE / "all_at_once.py"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("all of it agrees") == 3
+
+
+def test_scripts_run_alone_too(commands: Commands) -> None:
+    words = [sys.executable, str(HERE / "trainee.py"), "--steps", "3"]
+    done = subprocess.run(words, env=commands.env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "done 3 with" in done.stdout
+
+
+def test_a_schedule_is_followed_by_asking_the_coordinator(commands: Commands) -> None:
+    run = commands.start(
+        *("kungfu-run", "-w", "-np", "1", "-warm", "1"),
+        *(sys.executable, str(HERE / "asker.py"), "1000000"),
+    )
+    run.says("step 3 np=2 30", times=2, within=40)
+    run.says("step 7 np=1 110", within=40)
+    run.says("due to finished", within=40)
+    assert run.ends(20) == 0, run.lines
+    assert any("resize 1 -> 2 took" in line for line in run.lines)
+    assert any("due to change cluster" in line for line in run.lines)
+
+
+def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -> None:
+    port = free_port()
+    run = commands.start(
+        *("kungfu-run", "-q", "-w", "-np", "1", "-warm", "1", "-builtin-config-port", str(port)),
+        *("-k", sys.executable, str(HERE / "asker.py"), "10"),
+    )
+    run.says("resize says (True, False)", within=60)
+    run.says("proposed np=1", within=40)
+    run.says("-k keeps this process", within=20)
+    found = ConfigStoreClient(f"http://127.0.0.1:{port}/config", timeout=5.0).get()
+    assert found is not None
+    assert len(found.cluster.workers) == 1
+    assert found.version == 5
+    run.send(15)
+    assert run.ends(20) == 0
