@@ -1,5 +1,8 @@
 """What horovodrun's command line is read as."""
 
+import subprocess
+import sys
+
 import pytest
 
 from midflight.compat.horovod.runner import flags
@@ -60,3 +63,14 @@ def test_a_wrong_command_line_is_refused_by_name(words: list[str], complaint: st
 
 def test_a_build_can_be_checked_without_a_number_of_processes() -> None:
     assert flags.parse(["-cb"]).check_build
+
+
+def test_the_launcher_loads_neither_torch_nor_yaml() -> None:
+    code = (
+        "import sys, midflight.compat.horovod.runner.launch as launch\n"
+        "try: launch.main(['--help'])\n"
+        "except SystemExit: print(*sorted({'torch', 'yaml'} & set(sys.modules)), 'end')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1].strip() == "end", done.stderr
+    assert "usage: horovodrun -np N" in done.stdout

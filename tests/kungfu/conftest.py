@@ -12,8 +12,8 @@ from tests.run.site import eventually
 @pytest.fixture
 def commands(tmp_path: Path) -> Iterator[Commands]:
     made = Commands(tmp_path)
-    yield made
     try:
-        eventually(lambda: not made.processes(), 10, lambda: made.processes())
+        yield made
+        eventually(lambda: not made.processes(), within=1.0, but=made.processes)
     finally:
         made.kill_everything()

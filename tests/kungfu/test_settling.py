@@ -13,7 +13,7 @@ NEWCOMER = row(Place.ARRIVING, 0, 0, holds=0)
 def test_a_planned_change_is_told_at_the_boundary_where_all_stand() -> None:
     agreed = settle([row(Place.BOUNDARY, 7, 7), row(Place.BOUNDARY, 7, 7), NEWCOMER])
     assert (agreed.root, agreed.behind, agreed.told_at) == (0, (2,), 7)
-    assert agreed.again
+    assert not agreed.void
 
 
 def test_the_first_world_has_nothing_to_hand_over() -> None:
@@ -23,7 +23,7 @@ def test_the_first_world_has_nothing_to_hand_over() -> None:
 
 def test_survivors_in_the_same_step_do_it_again_and_hear_of_it_at_the_next_boundary() -> None:
     agreed = settle([row(Place.STEP, 7, 7), row(Place.STEP, 7, 7)])
-    assert (agreed.behind, agreed.told_at, agreed.again) == ((), 8, True)
+    assert (agreed.behind, agreed.told_at, agreed.void) == ((), 8, False)
 
 
 def test_who_missed_a_step_takes_it_over_from_who_has_it() -> None:
@@ -42,5 +42,7 @@ def test_nobody_is_told_before_somebody_who_is_further() -> None:
     assert (agreed.behind, agreed.told_at) == ((), 9)
 
 
-def test_with_newcomers_in_it_a_step_in_flight_is_left_out_by_all() -> None:
-    assert not settle([row(Place.STEP, 7, 7), NEWCOMER]).again
+def test_with_newcomers_after_a_loss_nothing_counts_before_the_boundary_where_they_begin() -> None:
+    agreed = settle([row(Place.BOUNDARY, 7, 7), row(Place.STEP, 7, 7), NEWCOMER])
+    assert (agreed.void, agreed.told_at) == (True, 7)
+    assert not settle([row(Place.BOUNDARY, 7, 7), NEWCOMER]).void

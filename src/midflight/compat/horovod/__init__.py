@@ -1,7 +1,7 @@
 """Horovod's API on Midflight's runtime. `import horovod` gives this package in processes that
 Midflight started.
 
-Nothing is loaded before it is used: `horovod.run` does not need torch, `horovod.torch` does not need
+Nothing is loaded before it is used: `horovod.run` does without torch, `horovod.torch` without
 TensorFlow.
 """
 

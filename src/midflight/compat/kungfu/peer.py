@@ -1,9 +1,10 @@
 """Peer: this training process as a KungFu program knows it, over Midflight's membership.
 
 A script calls collectives, and `resize` once a step: that call is the boundary at which planned
-changes happen. When somebody is lost, whatever call notices it goes over to the next world and is
-done again there, so that scripts see no error. State that was registered with `hold` goes to
-newcomers, and to members that missed a step (`settling`). All of it happens in the calling thread.
+changes happen, once all members have heard of them. When somebody is lost, whatever call notices
+it goes over to the next world and is done again there, so that scripts see no error. State that
+was registered with `hold` goes to newcomers, and to members that missed a step (`settling`). All
+of it happens in the calling thread.
 """
 
 import atexit
@@ -27,6 +28,7 @@ from midflight.runtime.reduction import all_reduce
 from midflight.runtime.standing import Standing
 
 PACE = 0.02  # seconds between two looks at a change that all members wait for
+FURTHEST = 100_000  # boundaries by which a planned change may lie ahead
 KEPT = 1 << 20  # bytes; the result of a larger collective is not kept for those who missed it
 
 
@@ -52,7 +54,7 @@ class Peer:
         self._counted = 0  # boundaries up to this one were passed with the state taken over
         self._told_at = -1
         self._last: list[Tensor] | None = None  # results of the last call
-        self._again = True
+        self._void = False  # nothing counts before the next boundary
         self._failed = False
 
     # --- where this process stands ----------------------------------------------------------
@@ -91,6 +93,11 @@ class Peer:
         return self._steps
 
     @property
+    def void(self) -> bool:
+        """Whether what the script does now is left out, as newcomers could not take part in it."""
+        return self._void
+
+    @property
     def generation(self) -> int:
         self.arrive()
         return self.standing.world.generation
@@ -106,14 +113,35 @@ class Peer:
         self.arrive()
         if self.detached:
             return False, True
+        self._void = False
         self._boundaries += 1
-        if self._boundaries > self._counted and self.standing.boundary():
+        if self._boundaries > self._counted and self._is_due():
             self._enter(Place.BOUNDARY, self.standing.change)
         out = self._is_out()
         return out or self._boundaries == self._told_at, out
 
     def _is_out(self) -> bool:
         return self.detached
+
+    def _is_due(self) -> bool:
+        """Whether a planned change is due here. All must have heard of it, so they ask each other.
+
+        False, too, if somebody was lost meanwhile: then this is another world already.
+        """
+        self.standing.steps_done += 1  # told with the heartbeats
+        flag = torch.zeros(1, dtype=torch.int64)
+
+        def ask() -> None:
+            flag.fill_(self._has_heard())
+            all_reduce(self.standing.group, flag, "min")
+
+        if not self._tried(Place.BOUNDARY, ask) or not flag.item():
+            return False
+        return any(self.standing.boundary() for _ in range(FURTHEST))
+
+    def _has_heard(self) -> bool:
+        membership = self.standing._membership
+        return membership is not None and membership._switch is not None
 
     def resize(self, size: int) -> tuple[bool, bool]:
         """Ask for a size and wait for it; every member calls it at the same place."""
@@ -151,6 +179,8 @@ class Peer:
         while True:
             results = [tensor.detach().clone() for tensor in tensors]
             mine = self._calls
+            if self._void:
+                return results
             if self._tried(Place.CALL, partial(self._act, action, results)):
                 break
             if self._calls > mine:  # the others had it already
@@ -172,13 +202,14 @@ class Peer:
         """
         self.arrive()
         self._refuse_detached()
-        while True:
+        while not self._void:
             mine = self._steps
             if self._tried(Place.STEP, lambda: action(self.standing.group)):
                 self._steps += 1
                 return True
-            if self.detached or self._steps > mine or not self._again:
-                return False
+            if self.detached or self._steps > mine:
+                break
+        return False
 
     def reduce_int(self, number: int, op: str) -> int:
         def action(group: Group, tensors: list[Tensor]) -> None:
@@ -282,7 +313,11 @@ class Peer:
                 self._take_over(state, settled)
         self._holds = True
         self._told_at = settled.told_at
-        self._again = settled.again
+        self._void = settled.void and place in (Place.STEP, Place.CALL)
+        if self._void:
+            self._boundaries = settled.told_at - 1
+        if settled.void:
+            self._counted = settled.told_at
 
     # --- the end ----------------------------------------------------------------------------
 

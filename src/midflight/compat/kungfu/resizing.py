@@ -35,8 +35,9 @@ class Progress:
         """A step is done: count it, follow the cluster. False: it was the last one here."""
         at = peer()
         before = at.size
-        self.step += 1
-        self.trained_samples += self._local * before
+        if not at.void:
+            self.step += 1
+            self.trained_samples += self._local * before
         at.progress = self.trained_samples
         if self.trained_samples >= self._total:
             self._stop("finished")

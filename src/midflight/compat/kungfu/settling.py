@@ -3,7 +3,8 @@
 The furthest member's state is the job's. A planned change finds everybody at the same boundary.
 After a loss members may stand at different places: some have completed a step that others have
 not. Those behind take the state over and leave that step out; those who are as far as anybody do
-it again. The change is told to the scripts at one boundary, the same on all members.
+it again. The change is told to the scripts at one boundary, the same on all members. Newcomers,
+whose scripts begin at a boundary, cannot take part before it: if there are any, nobody does.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ class Settled:
     behind: tuple[int, ...]  # the ranks that lack it
     furthest: Row
     told_at: int  # the boundary at which scripts hear of the change
-    again: bool  # False: a step that was in flight is left out by everybody
+    void: bool  # what is between here and the boundary is left out by everybody
 
     @property
     def steps(self) -> int:
@@ -56,10 +57,13 @@ def settle(rows: Sequence[Row]) -> Settled:
     best = rows[root]
     behind = tuple(rank for rank, row in enumerate(rows) if _standing(row) < _standing(best))
     old = [row for row in rows if row.holds]
-    told = [row.boundaries if row.place == Place.BOUNDARY else row.boundaries + 1 for row in old]
-    elsewhere = any(row.place != Place.BOUNDARY for row in old)
-    newcomers = len(old) < len(rows)
-    return Settled(root, behind, best, max(told, default=0), not (newcomers and elsewhere))
+    at_boundary = [row.place == Place.BOUNDARY for row in old]
+    void = len(old) < len(rows) and not all(at_boundary)
+    if void:
+        told = [row.boundaries for row in old]
+    else:
+        told = [r.boundaries + (not at) for r, at in zip(old, at_boundary, strict=True)]
+    return Settled(root, behind, best, max(told, default=0), void)
 
 
 def _standing(row: Row) -> tuple[int, ...]:

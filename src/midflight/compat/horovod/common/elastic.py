@@ -102,7 +102,7 @@ class State:
         """After each change; nothing by default."""
 
     def version(self) -> int | None:
-        """How far the live state is, comparable between ranks; None: only commits can be trusted."""
+        """How far the live state is, comparable between ranks; None: only commits count."""
         return None
 
 
@@ -159,7 +159,7 @@ def take_root() -> int:
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Run `func(state, ...)` again after each change; `reset(state)` goes over to the next world."""
+    """Run `func(state, ...)` again after each change; `reset(state)` enters the next world."""
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:

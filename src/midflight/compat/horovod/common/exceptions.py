@@ -2,7 +2,7 @@
 
 RuntimeError
 `-- HorovodInternalError   a collective failed: a member was lost; elastic.run starts over
-    `-- InvalidRequest     the request itself is wrong, here or elsewhere: starting over will not help
+    `-- InvalidRequest     the request itself is wrong: starting over would not help
 HostsUpdatedInterrupt      hosts came or went; raised by commit() and check_host_updates() only
 """
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from midflight.compat.horovod.engine.adasum import adasum
 from midflight.compat.horovod.engine.requests import Request, Response
@@ -39,6 +40,10 @@ def allreduce(group: Group, works: Sequence[Work], threshold: int) -> None:
     kinds: dict[tuple[Any, ...], list[tuple[Tensor, Tensor]]] = {}
     for work in works:
         request = work.request
+        if work.steady and request.op != "adasum":
+            pairs = list(zip(work.tensors, work.outputs, strict=True))
+            _reduce_fused(group, pairs, request.op, request.prescale, request.postscale)
+            continue
         for given, output in zip(work.tensors, work.outputs, strict=True):
             key = (given.dtype, given.device, request.op, request.prescale, request.postscale)
             kinds.setdefault(key, []).append((given, output))
@@ -70,17 +75,16 @@ def _parts(pairs: list[tuple[Tensor, Tensor]], threshold: int) -> list[list[tupl
 def _reduce_fused(
     group: Group, pairs: list[tuple[Tensor, Tensor]], op: str, prescale: float, postscale: float
 ) -> None:
-    if len(pairs) == 1:
+    if len(pairs) == 1 and pairs[0][1].is_contiguous():
         given, output = pairs[0]
         if given is not output:
             output.copy_(given)
         _reduce(group, output, op, prescale, postscale)
         return
-    flat = torch.cat([given.reshape(-1) for given, _ in pairs])
-    _reduce(group, flat, op, prescale, postscale)
     outputs = [output for _, output in pairs]
-    views = flat.split([output.numel() for output in outputs])
-    torch._foreach_copy_(outputs, [v.view(o.shape) for v, o in zip(views, outputs, strict=True)])
+    flat = _flatten_dense_tensors([given for given, _ in pairs])
+    _reduce(group, flat, op, prescale, postscale)
+    torch._foreach_copy_(outputs, _unflatten_dense_tensors(flat, outputs))
 
 
 def _reduce(group: Group, tensor: Tensor, op: str, prescale: float, postscale: float) -> None:

@@ -21,7 +21,7 @@ from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
-from midflight.errors import MidflightError
+from midflight.errors import MidflightError, ProtocolError
 from midflight.runtime.group import Group
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
@@ -47,6 +47,9 @@ class Engine:
         self._lock = threading.Lock()
         self._open: dict[tuple[int, str], Work] = {}
         self._outbox: list[Request] = []
+        self._numbers: dict[Request, int] = {}  # what rank 0 remembers of this member
+        self._known: dict[int, list[Request]] = {}  # on rank 0: what it remembers, by rank
+        self._steady: set[int] = set()  # ids of requests in the outbox that will come again
         self._joining: Work | None = None
         self._broken: Exception | None = None
         self._closing = False
@@ -78,6 +81,8 @@ class Engine:
             else:
                 self._open[key] = work
             self._outbox.append(request)
+            if work.steady:
+                self._steady.add(id(request))
         self._timeline.negotiating(request)
 
     def flush(self) -> None:
@@ -135,7 +140,8 @@ class Engine:
                 self._on_break(error)
 
     def _turn(self, selector: selectors.BaseSelector) -> None:
-        responses: list[Response] = []
+        """Hear, ask or tally, and carry out what has become possible."""
+        told: list[Response] = []
         for key, _ in selector.select(LOOK_SECONDS):
             if key.data is None:
                 self._drain()
@@ -143,26 +149,49 @@ class Engine:
             rank, line = key.data
             for frame in line.receive():
                 if isinstance(frame, Told):
-                    responses += frame.responses
-                    continue
-                if any(request.kind == words.SHUTDOWN for request in frame.requests):
-                    responses.append(Response((), words.SHUTDOWN))
-                self._tally.add(rank, frame.requests, time.monotonic())
+                    told += frame.responses
+                else:
+                    told += self._count(rank, self._spelled_out(rank, frame))
         with self._lock:
             asked, self._outbox = tuple(self._outbox), []
+            steady, self._steady = self._steady, set()
         if self.group.rank == 0:
-            if any(request.kind == words.SHUTDOWN for request in asked):
-                responses.append(Response((), words.SHUTDOWN))
-            self._tally.add(0, asked, time.monotonic())
-            responses = [*self._tally.ready(), *responses]
-            if responses:
-                for line in self._lines.values():
-                    line.send(Told(tuple(responses)))
-            self._look_for_stalls()
+            told = self._tell(told + self._count(0, asked))
         elif asked:
-            self._lines[0].send(Asked(asked))
-        for response in responses:
+            self._lines[0].send(self._abridged(asked, steady))
+        for response in told:
             self._carry_out(response)
+
+    def _abridged(self, asked: tuple[Request, ...], steady: set[int]) -> Asked:
+        known = [r for r in asked if id(r) in steady and r in self._numbers]
+        kept = [r for r in asked if id(r) in steady and r not in self._numbers]
+        others = [r for r in asked if id(r) not in steady]
+        again = tuple(self._numbers[request] for request in known)
+        for request in kept:
+            self._numbers[request] = len(self._numbers)
+        return Asked((*kept, *others), len(kept), again)
+
+    def _spelled_out(self, rank: int, frame: Asked) -> tuple[Request, ...]:
+        known = self._known.setdefault(rank, [])
+        known += frame.requests[: frame.kept]
+        if any(not 0 <= number < len(known) for number in frame.again):
+            raise ProtocolError(f"rank {rank} asked for something again that it never asked for")
+        return (*frame.requests, *(known[number] for number in frame.again))
+
+    def _count(self, rank: int, asked: tuple[Request, ...]) -> list[Response]:
+        """On rank 0: a member's requests. A goodbye is answered at once."""
+        self._tally.add(rank, asked, time.monotonic())
+        leaves = any(request.kind == words.SHUTDOWN for request in asked)
+        return [Response((), words.SHUTDOWN)] if leaves else []
+
+    def _tell(self, last: list[Response]) -> list[Response]:
+        """On rank 0: what everybody is to do now."""
+        responses = [*self._tally.ready(), *last]
+        if responses:
+            for line in self._lines.values():
+                line.send(Told(tuple(responses)))
+        self._look_for_stalls()
+        return responses
 
     def _drain(self) -> None:
         with self._lock:
@@ -221,26 +250,9 @@ class Engine:
         try:
             if response.kind == words.ALLREDUCE:
                 collectives.allreduce(group, works, self._settings.fusion_threshold)
-                return
-            (work,) = works
-            match response.kind:
-                case words.ALLGATHER:
-                    collectives.allgather(group, work, response)
-                case words.BROADCAST:
-                    root = self._sets.rank_in(response.process_set, work.request.root)
-                    collectives.broadcast(group, work, root)
-                case words.ALLTOALL:
-                    collectives.alltoall(group, work, response.splits)
-                case words.REDUCESCATTER:
-                    collectives.reducescatter(group, work)
-                case words.ADD_SET:
-                    self._sets.add(response.number, work.request.ranks)
-                    work.succeed(response.number)
-                case words.REMOVE_SET:
-                    self._sets.remove(response.number)
-                    work.succeed(response.number)
-                case _:  # a barrier: that everybody is here is all there is to it
-                    work.succeed(None)
+            else:
+                (work,) = works
+                self._execute_one(group, response, work)
         except NotImplementedError as error:
             for work in works:
                 work.fail(error)
@@ -248,6 +260,26 @@ class Engine:
             for work in works:
                 work.fail(HorovodInternalError(str(error)))
             raise
+
+    def _execute_one(self, group: Group, response: Response, work: Work) -> None:
+        match response.kind:
+            case words.ALLGATHER:
+                collectives.allgather(group, work, response)
+            case words.BROADCAST:
+                root = self._sets.rank_in(response.process_set, work.request.root)
+                collectives.broadcast(group, work, root)
+            case words.ALLTOALL:
+                collectives.alltoall(group, work, response.splits)
+            case words.REDUCESCATTER:
+                collectives.reducescatter(group, work)
+            case words.ADD_SET:
+                self._sets.add(response.number, work.request.ranks)
+                work.succeed(response.number)
+            case words.REMOVE_SET:
+                self._sets.remove(response.number)
+                work.succeed(response.number)
+            case _:  # a barrier: that everybody is here is all there is to it
+                work.succeed(None)
 
     def _all_joined(self, last: int) -> None:
         with self._lock:

@@ -64,9 +64,11 @@ class Response:
 
 @dataclass(frozen=True)
 class Asked:
-    """One frame to rank 0."""
+    """One frame to rank 0. What is asked for again and again is sent once, then by its number."""
 
     requests: tuple[Request, ...]
+    kept: int = 0  # so many of them, the first, are to be remembered
+    again: tuple[int, ...] = ()  # numbers of what was remembered, in the order in which it came
 
 
 @dataclass(frozen=True)

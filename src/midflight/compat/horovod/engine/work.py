@@ -16,6 +16,7 @@ class Work:
     tensors: list[Tensor]  # what this member gives
     outputs: list[Tensor]  # where results go; empty: their size is known only later
     after: Callable[[Any], Any] | None = None  # what the caller makes of the results
+    steady: bool = False  # the same request comes in every step, with tensors of one kind
     ready: Any = None  # a CUDA event: the tensors are complete
     done: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None

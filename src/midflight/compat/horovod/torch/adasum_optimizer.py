@@ -3,17 +3,12 @@
 What Adasum combines is not the gradients but what the optimizer would have done with them.
 """
 
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from midflight.compat.horovod.torch import mpi_ops as ops
-
-living: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 class AdasumMethods:
@@ -30,12 +25,10 @@ class AdasumMethods:
         for _, parameter in self._named:
             parameter.grad = None
 
-    @contextmanager
-    def skip_synchronize(self) -> Iterator[None]:
+    def skip_synchronize(self) -> NoReturn:
         raise AssertionError(
             "Skipping synchronization is not supported when using Adasum optimizer."
         )
-        yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         self._options["backward_passes_per_step"] = passes

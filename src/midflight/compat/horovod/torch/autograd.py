@@ -10,16 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.compression import Compression
+
+
+def _apply(function: Any, *arguments: Any) -> Any:
+    """torch has no types for this."""
+    return function.apply(*arguments)
 
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, name: Any, op: int, scales: Any, members: Any) -> Any:
         ctx.op, ctx.scales, ctx.members = op, scales, members
-        handle = ops.allreduce_async(tensor, None, name, op, *scales, members)
+        handle = ops.allreduce_async(tensor, None, name, op, scales[0], scales[1], members)
         return ops.synchronize(handle)
 
     @staticmethod
@@ -39,7 +46,9 @@ class _GroupedAllreduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: Any, op: int, scales: Any, members: Any, *tensors: Tensor) -> Any:
         ctx.op, ctx.scales, ctx.members = op, scales, members
-        handle = ops.grouped_allreduce_async(list(tensors), None, name, op, *scales, members)
+        handle = ops.grouped_allreduce_async(
+            list(tensors), None, name, op, scales[0], scales[1], members
+        )
         return tuple(ops.synchronize(handle))
 
     @staticmethod
@@ -69,7 +78,7 @@ class _Allgather(torch.autograd.Function):
         rows = ops.synchronize(
             ops.allgather_async(torch.tensor([ctx.rows]), process_set=ctx.members)
         )
-        own = ctx.members.rank() if ops.PROCESS.standing.arrived else 0
+        own = ctx.members.rank() if PROCESS.standing.arrived else 0
         results = []
         for place, (grad, count, scalar) in enumerate(
             zip(reduced, ctx.rows, ctx.scalars, strict=True)
@@ -90,7 +99,7 @@ class _Broadcast(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         (grad,) = grads
         reduced = allreduce(grad.contiguous(), op=ops.Average, process_set=ctx.members)
-        if ops.rank() != ctx.root:
+        if rank() != ctx.root:
             reduced = reduced * 0
         return reduced, None, None, None
 
@@ -98,7 +107,7 @@ class _Broadcast(torch.autograd.Function):
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, splits: Any, name: Any, members: Any) -> Any:
-        ranks = members.size() if ops.PROCESS.standing.arrived else 1
+        ranks = members.size() if PROCESS.standing.arrived else 1
         given = splits if splits is not None else [tensor.shape[0] // ranks] * ranks
         if splits is None and tensor.shape[0] % ranks:
             given = None  # for the message
@@ -125,7 +134,7 @@ class _Reducescatter(torch.autograd.Function):
         before, after = ctx.scales
         results = []
         for grad in grads:
-            if ctx.op == ops.Sum and ops.PROCESS.standing.arrived:
+            if ctx.op == ops.Sum and PROCESS.standing.arrived:
                 grad = grad * ctx.members.size()
             handle = ops.allgather_async((grad * before * after).contiguous(), None, ctx.members)
             results.append(ops.synchronize(handle))
@@ -145,7 +154,7 @@ def allreduce(  # noqa: PLR0913
     chosen = ops.chosen_op(op, average)
     compressed, context = compression.compress(tensor)
     scales = (prescale_factor, postscale_factor)
-    reduced = _Allreduce.apply(compressed, name, chosen, scales, process_set)
+    reduced = _apply(_Allreduce, compressed, name, chosen, scales, process_set)
     result: Tensor = compression.decompress(reduced, context)
     return result
 
@@ -163,8 +172,8 @@ def grouped_allreduce(  # noqa: PLR0913
     chosen = ops.chosen_op(op, average)
     pairs = [compression.compress(tensor) for tensor in tensors]
     scales = (prescale_factor, postscale_factor)
-    reduced: Any = _GroupedAllreduce.apply(
-        name, chosen, scales, process_set, *(tensor for tensor, _ in pairs)
+    reduced: Any = _apply(
+        _GroupedAllreduce, name, chosen, scales, process_set, *(tensor for tensor, _ in pairs)
     )
     contexts = [context for _, context in pairs]
     return [compression.decompress(t, c) for t, c in zip(reduced, contexts, strict=True)]
@@ -173,7 +182,7 @@ def grouped_allreduce(  # noqa: PLR0913
 def allgather(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
-    results: Any = _Allgather.apply(name, process_set, tensor)
+    results: Any = _apply(_Allgather, name, process_set, tensor)
     (result,) = results
     return ops._tensor(result)
 
@@ -183,7 +192,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    results: Any = _Allgather.apply(name, process_set, *tensors)
+    results: Any = _apply(_Allgather, name, process_set, *tensors)
     return list(results)
 
 
@@ -193,7 +202,7 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    return ops._tensor(_Broadcast.apply(tensor, root_rank, name, process_set))
+    return ops._tensor(_apply(_Broadcast, tensor, root_rank, name, process_set))
 
 
 def alltoall(
@@ -203,7 +212,7 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The tensor alone; with `splits` also how many rows came from each rank."""
-    both: Any = _Alltoall.apply(tensor, splits, name, process_set)
+    both: Any = _apply(_Alltoall, tensor, splits, name, process_set)
     return both[0] if splits is None else both
 
 
@@ -218,7 +227,7 @@ def reducescatter(  # noqa: PLR0913
 ) -> Tensor:
     compressed, context = compression.compress(tensor)
     scales = (prescale_factor, postscale_factor)
-    results: Any = _Reducescatter.apply(name, op, scales, process_set, compressed)
+    results: Any = _apply(_Reducescatter, name, op, scales, process_set, compressed)
     result: Tensor = compression.decompress(results[0], context)
     return result
 
@@ -234,6 +243,6 @@ def grouped_reducescatter(  # noqa: PLR0913
 ) -> list[Tensor]:
     pairs = [compression.compress(tensor) for tensor in tensors]
     scales = (prescale_factor, postscale_factor)
-    results: Any = _Reducescatter.apply(name, op, scales, process_set, *(t for t, _ in pairs))
+    results: Any = _apply(_Reducescatter, name, op, scales, process_set, *(t for t, _ in pairs))
     contexts = [context for _, context in pairs]
     return [compression.decompress(t, c) for t, c in zip(results, contexts, strict=True)]

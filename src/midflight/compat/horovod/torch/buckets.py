@@ -55,7 +55,7 @@ def _grouped(
     if groups is not None:
         chosen = {id(p): place for place, group in enumerate(groups) for p in group}
         sorted_out: list[list[Named]] = [[] for _ in groups]
-        rest = []
+        rest: list[Named] = []
         for name, parameter in named:
             place = chosen.get(id(parameter))
             (rest if place is None else sorted_out[place]).append((name, parameter))

@@ -10,8 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.objects import from_bytes, to_bytes
+from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.runtime.loading import load
 
@@ -48,9 +50,9 @@ def broadcast_optimizer_state(
 ) -> None:
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
-    own = optimizer.state_dict() if ops.rank() == root_rank else None
+    own = optimizer.state_dict() if rank() == root_rank else None
     received = broadcast_object(own, root_rank, "optimizer_state", process_set)
-    if ops.rank() != root_rank and received is not None:
+    if rank() != root_rank and received is not None:
         load(optimizer, received)
 
 
@@ -61,12 +63,10 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The root's value, everywhere: numbers, strings, containers, tensors and arrays."""
-    if not ops.PROCESS.standing.arrived or process_set.size() == 1:
+    if not PROCESS.standing.arrived or process_set.size() == 1:
         return obj
-    name = (
-        name if name is not None else ops.PROCESS.name("object", None, process_set.process_set_id)
-    )
-    is_root = ops.rank() == root_rank
+    name = name if name is not None else PROCESS.name("object", None, process_set.process_set_id)
+    is_root = rank() == root_rank
     data = to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
     length = torch.tensor([data.numel()], dtype=torch.int64)
     ops.broadcast_(length, root_rank, f"{name}.size", process_set)
@@ -80,11 +80,9 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Everybody's values, by rank."""
-    if not ops.PROCESS.standing.arrived or process_set.size() == 1:
+    if not PROCESS.standing.arrived or process_set.size() == 1:
         return [obj]
-    name = (
-        name if name is not None else ops.PROCESS.name("objects", None, process_set.process_set_id)
-    )
+    name = name if name is not None else PROCESS.name("objects", None, process_set.process_set_id)
     data = to_bytes(obj)
     lengths = ops.allgather_async(torch.tensor([data.numel()]), f"{name}.sizes", process_set)
     parts = ops.allgather_async(data, f"{name}.data", process_set)

@@ -95,7 +95,7 @@ def request(kind: str, name: str, tensors: Sequence[Tensor], **more: Any) -> Req
     )
 
 
-def _reduce(
+def _reduce(  # noqa: PLR0913
     tensors: Sequence[Tensor],
     outputs: Sequence[Tensor],
     name: str,
@@ -103,7 +103,7 @@ def _reduce(
     scales: tuple[float, float],
     process_set: ProcessSet,
     single: bool,
-) -> int:  # noqa: PLR0913
+) -> int:
     check(*tensors)
     if op == Adasum:
         _check_adasum(tensors, process_set)
@@ -346,7 +346,7 @@ def _even(rows: int, ranks: int) -> list[int]:
 # --- reducescatter -------------------------------------------------------------------------
 
 
-def reducescatter_async(  # noqa: PLR0913
+def reducescatter_async(
     tensor: Tensor,
     name: str | None = None,
     op: int = Average,
@@ -359,7 +359,7 @@ def reducescatter_async(  # noqa: PLR0913
     return _scatter([tensor], named, ReduceOp(op), process_set, scales, True)
 
 
-def grouped_reducescatter_async(  # noqa: PLR0913
+def grouped_reducescatter_async(
     tensors: Sequence[Tensor],
     name: str | None = None,
     op: int = Average,
@@ -372,7 +372,7 @@ def grouped_reducescatter_async(  # noqa: PLR0913
     return _scatter(tensors, named, ReduceOp(op), process_set, scales, False)
 
 
-def _scatter(  # noqa: PLR0913
+def _scatter(
     tensors: Sequence[Tensor],
     name: str,
     op: ReduceOp,

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from midflight.compat.horovod.common.basics import size
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine.process import PROCESS
+from midflight.compat.horovod.engine.requests import Request
 from midflight.compat.horovod.engine.work import Work
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.adasum_optimizer import AdasumMethods
@@ -58,6 +60,7 @@ class Methods:
         self._passes: int = options["backward_passes_per_step"]
         self._handles: dict[int, tuple[int, list[Any]]] = {}  # bucket to handle and contexts
         self._sparse: dict[Slot, Any] = {}
+        self._requests: dict[tuple[int, int], Request] = {}
         self._synchronized = False
         self._should_synchronize = True
         self._buckets: list[Bucket] = []
@@ -109,17 +112,27 @@ class Methods:
 
     def _reduce(self, bucket: Bucket, slots: list[Slot]) -> tuple[int, list[Any]]:
         compression = self._options["compression"]
-        grads, sent, contexts = [], [], []
+        sent, contexts = [], []
         for slot in slots:
             grad = slot.parameter.grad
             assert grad is not None
+            if compression is Compression.none:
+                sent.append(grad)
+                continue
             tensor, context = compression.compress(grad.detach())
-            grads.append(grad)
             sent.append(tensor)
             contexts.append((slot, context))
+        key = (bucket.number, len(slots))
+        if key not in self._requests:
+            self._requests[key] = self._request(bucket, slots, sent)
+        one_kind = len(set(self._requests[key].dtypes)) == 1
+        work = Work(self._requests[key], sent, sent, steady=one_kind)
+        return PROCESS.submit(work), contexts
+
+    def _request(self, bucket: Bucket, slots: list[Slot], sent: list[Tensor]) -> Request:
         op = self._options["op"]
         factor = self._options["gradient_predivide_factor"]
-        asked = ops.request(
+        return ops.request(
             words.ALLREDUCE,
             f"gradients.{bucket.number}.{slots[0].name}",
             sent,
@@ -128,7 +141,6 @@ class Methods:
             postscale=float(factor),
             process_set=self._options["process_set"],
         )
-        return PROCESS.submit(Work(asked, sent, sent)), contexts
 
     # --- the step ---------------------------------------------------------------------------
 
@@ -139,7 +151,9 @@ class Methods:
                 if not bucket.sent:
                     self._send(bucket)
         for handle, contexts in tuple(self._handles.values()):
-            self._take(PROCESS.synchronize(handle), contexts)
+            results = PROCESS.synchronize(handle)
+            if contexts:  # otherwise they are where they belong
+                self._take(results, contexts)
         for slot, finish in self._sparse.items():
             slot.parameter.grad = finish()
         self._begin_anew()
@@ -169,6 +183,7 @@ class Methods:
 
     def _forget(self) -> None:
         self._begin_anew()
+        self._requests.clear()
         self._synchronized = False
         for slot in self._slots.values():
             slot.parameter.grad = None
@@ -205,7 +220,7 @@ class Methods:
         return super(self.__class__, self).load_state_dict(*args, **kwargs)  # type: ignore[misc]
 
 
-def DistributedOptimizer(  # noqa: PLR0913, N802 - Horovod's name and signature
+def DistributedOptimizer(  # noqa: PLR0913 - Horovod's name and signature
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, Tensor]] | None = None,
     compression: Any = Compression.none,
@@ -225,11 +240,11 @@ def DistributedOptimizer(  # noqa: PLR0913, N802 - Horovod's name and signature
         warnings.warn("Parameter `num_groups` has been replaced by `groups`.", stacklevel=2)
     _check_groups(groups)
     named = _named(optimizer, named_parameters)
-    adasum = op == ops.Adasum and ops.size() > 1
+    adasum = op == ops.Adasum and size() > 1
     methods = AdasumMethods if adasum else Methods
     base = type(optimizer)
     body = {n: m for n, m in vars(methods).items() if n not in ("__dict__", "__weakref__")}
-    wrapped = object.__new__(type(base.__name__, (base,), body))
+    wrapped: Any = object.__new__(type(base.__name__, (base,), body))
     # What a scheduler has bound to the other object's `step` stays with that object.
     wrapped.__dict__.update({n: v for n, v in vars(optimizer).items() if n != "step"})
     options = {

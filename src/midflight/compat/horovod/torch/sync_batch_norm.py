@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from midflight.compat.horovod.common.basics import size
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.autograd import allreduce
 
@@ -21,7 +22,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        if not (self.training or not self.track_running_stats) or ops.size() == 1:
+        if not (self.training or not self.track_running_stats) or size() == 1:
             return super().forward(input)
         axes = [0, *range(2, input.dim())]
         count = input.numel() / input.shape[1]

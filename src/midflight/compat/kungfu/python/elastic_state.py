@@ -36,7 +36,7 @@ class ElasticState:
 
     def end(self, delta_progress: int = 1) -> None:
         """A step is done: count it, and go over to another cluster if one is due."""
-        self._progress += delta_progress
+        self._progress += 0 if peer().void else delta_progress
         if self._max_progress and self._progress >= self._max_progress:
             peer().progress = self._progress
             self._stop_reason = "finished"

@@ -12,7 +12,7 @@ from midflight.compat.horovod.torch.optimizer import forget_unfinished_steps
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A training function of a state: called again, with what the state holds, after each change."""
+    """A training function of a state, called again after each change of the world."""
     return elastic.run_fn(func, reset)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from midflight.compat.horovod.common import elastic
+from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.common.elastic import ObjectState
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch.elastic.sampler import ElasticSampler
@@ -21,7 +22,6 @@ from midflight.compat.horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from midflight.compat.horovod.torch.mpi_ops import rank
 from midflight.runtime.agreement import NOTHING
 from midflight.runtime.standing import Change
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.functions import broadcast_object
@@ -23,7 +24,7 @@ def hand_over(held: Sequence[Any], root: int, *, take: bool) -> None:
     """`take`: this rank lacks the state. Every rank calls this."""
     if not held or PROCESS.standing.group.size == 1:
         return
-    is_root = ops.rank() == root
+    is_root = rank() == root
     tensors: list[Tensor] = []
     blob = b""
     if is_root:
@@ -52,7 +53,7 @@ def _exchange(tensors: list[Tensor], root: int) -> None:
     for tensor in tensors:
         if tensor.numel():
             kinds.setdefault((str(tensor.dtype), tensor.device.type), []).append(tensor)
-    is_root = ops.rank() == root
+    is_root = rank() == root
     for (dtype, device), members in kinds.items():
         flat = torch.cat([t.reshape(-1) for t in members]) if is_root else None
         if flat is None:

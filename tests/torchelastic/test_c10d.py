@@ -1,0 +1,126 @@
+"""Nodes that meet by themselves: they come, go and die, the one with the coordinator too."""
+
+import re
+import signal
+
+from tests.run.site import Site, eventually
+from tests.store.etcd_process import free_port
+from tests.torchelastic.nodes import Job, finish, latest, meeting_on_loopback
+
+
+def test_nodes_come_and_die_and_the_job_goes_on(site: Site) -> None:
+    job = Job(site, "--nnodes=1:3", *meeting_on_loopback())
+    host, second = job.start(), job.start()
+    first_world = job.await_size(host, second, size=2)
+    assert sorted(worker.rank for worker in first_world) == [0, 1]
+    newcomer = job.start()
+    second_world = job.await_size(host, second, newcomer, size=3)
+    assert not {w.pid for w in first_world} & {w.pid for w in second_world}, "all were restarted"
+    second.send(signal.SIGKILL)
+    job.await_size(host, newcomer, size=2)
+    late = job.start()
+    job.await_size(host, newcomer, late, size=3)
+    host.send(signal.SIGKILL)
+    job.await_size(newcomer, late, size=2)
+    latest_comer = job.start()
+    workers = job.await_size(newcomer, late, latest_comer, size=3)
+    assert sorted(worker.rank for worker in workers) == [0, 1, 2]
+    job.stop()
+    for node in (newcomer, late, latest_comer):
+        lines = finish(node)
+        assert all("attempt 0" in line for line in lines if line.startswith("up")), lines
+
+
+def test_a_node_that_is_told_to_leave_hands_over_what_it_carries(site: Site) -> None:
+    job = Job(site, "--nnodes=1:2", *meeting_on_loopback())
+    host = job.start()
+    job.await_size(host, size=1)
+    other = job.start()
+    job.await_size(host, other, size=2)
+    host.send(signal.SIGTERM)
+    assert host.ends(5.0) == 143
+    job.await_size(other, size=1)
+    back = job.start()
+    job.await_size(other, back, size=2)
+    back.send(signal.SIGINT)
+    assert back.ends(5.0) == 130
+    job.await_size(other, size=1)
+    job.stop()
+    finish(other)
+
+
+def test_a_failure_on_one_node_is_restarted_on_all_and_counted_once(site: Site) -> None:
+    job = Job(site, "--nnodes=2", "--max-restarts=1", *meeting_on_loopback())
+    nodes = [job.start(), job.start()]
+    job.await_size(*nodes, size=2)
+    (site.folder / "fail-1").touch()
+    for node in nodes:
+        node.says("attempt 1 ")
+    (site.folder / "fail-0").touch()
+    assert [node.ends() for node in nodes] == [1, 1]
+    shown = ["\n".join(node.lines) for node in nodes]
+    assert sum("ChildFailedError" in text for text in shown) == 1, "where it failed"
+    assert sum("--max-restarts 1 is used up" in text for text in shown) == 1
+
+
+def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Site) -> None:
+    endpoint = f"--rdzv-endpoint=127.0.0.2:{free_port()}"
+    job = Job(site, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
+    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=3", "--local-addr=127.0.0.2")
+    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=3", "--local-addr=127.0.0.3")
+    host, other = job.start(*at_endpoint), job.start(*elsewhere)
+    job.await_size(host, other, size=2)
+    host.send(signal.SIGKILL)
+    job.await_size(other, size=1)
+    back = job.start(*at_endpoint)
+    workers = job.await_size(other, back, size=2)
+    assert sorted(worker.rank for worker in workers) == [0, 1]
+    job.stop()
+    finish(other)
+    assert [line[:6] for line in finish(back) if line.startswith("up")] == ["up 1/2"]
+
+
+def test_static_nodes_have_the_ranks_they_were_given(site: Site) -> None:
+    port = free_port()
+    job = Job(site, "--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={port}")
+    last, middle = job.start("--node-rank=2"), job.start("--node-rank=1")
+    first = job.start("--node-rank=0")
+    workers = job.await_size(first, middle, last, size=3)
+    assert [worker.rank for worker in workers] == [0, 1, 2]
+    job.stop()
+    assert [finish(node)[-1].split()[5] for node in (first, middle, last)] == ["0", "1", "2"]
+
+
+def test_min_nodes_are_enough_after_the_last_call(site: Site) -> None:
+    meeting = meeting_on_loopback()[:-1]
+    job = Job(site, "--nnodes=2:4", *meeting, "--rdzv-conf=last_call_timeout=0.2")
+    first = job.start()
+    first_line = re.compile(r"up \d/2 ")
+    second = job.start()
+    job.await_size(first, second, size=2)
+    assert all(first_line.match(node.lines[-1]) for node in (first, second))
+    job.stop()
+    finish(first)
+    finish(second)
+
+
+def test_a_job_of_another_name_at_the_same_endpoint_is_not_joined(site: Site) -> None:
+    flags = meeting_on_loopback()
+    job = Job(site, "--nnodes=1:2", *flags)
+    node = job.start()
+    job.await_size(node, size=1)
+    stranger = job.start("--rdzv-id=another")
+    assert stranger.ends() == 1
+    assert "another --rdzv-id" in stranger.lines[-1] and len(stranger.lines) == 1
+    assert latest(node) == job.await_size(node, size=1)[0]
+    job.stop()
+    finish(node)
+
+
+def test_an_endpoint_where_nobody_is_ends_in_one_line(site: Site) -> None:
+    endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
+    conf = "--rdzv-conf=is_host=false,join_timeout=0.5"
+    node = Job(site, "--nnodes=2", "--rdzv-backend=c10d", endpoint, conf).start()
+    assert node.ends() == 1
+    assert len(node.lines) == 1 and "no torchrun answers at --rdzv-endpoint" in node.lines[0]
+    eventually(lambda: not site.processes(), within=2.0)

@@ -1,0 +1,106 @@
+"""Real training under torchrun: DDP with checkpoints, Midflight in place, and guide 4's printer."""
+
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.site import Site
+from tests.store.etcd_process import Etcd
+from tests.torchelastic.nodes import Job, finish, meeting_on_loopback, torchrun
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "08-torchrun-environment" / "main.py"
+PATIENCE = 90.0
+
+
+def begun_from(lines: list[str]) -> list[int]:
+    """The steps that each start of a worker found done."""
+    return [int(found) for found in re.findall(r"up .* from (\d+) pid", "\n".join(lines))]
+
+
+def test_ddp_finds_its_checkpoint_after_a_failure_and_the_second_is_summed_up(site: Site) -> None:
+    flags = ("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--warm=2")
+    job = Job(site, *flags, script="plain_ddp.py")
+    node = job.start(words=("raise",))
+    node.says("attempt 1 ", times=2, within=PATIENCE)
+    job.stop()
+    finish(node, PATIENCE)
+    assert begun_from(node.lines)[:2] == [0, 0] and min(begun_from(node.lines)[2:]) >= 3
+    (site.folder / "checkpoint.pt").unlink()
+    (site.folder / "stop").unlink()
+    failing = Job(site, *flags[:2], "--warm=2", script="plain_ddp.py").start(words=("raise",))
+    assert failing.ends(PATIENCE) == 1
+    text = "\n".join(failing.lines)
+    root = text.partition("Root Cause (first observed failure):")[2]
+    assert "rank      : 1 (local_rank: 1)" in root
+    assert "ValueError: the third step is too much" in root
+    assert "exitcode  : 1 (pid:" in root and "attempt_0/1/error.json" in root
+
+
+def test_ddp_survives_newcomers_and_the_death_of_the_node_with_the_coordinator(site: Site) -> None:
+    flags = ("--nnodes=1:2", "--warm=1", *meeting_on_loopback())
+    job = Job(site, *flags, script="plain_ddp.py")
+    host = job.start()
+    job.await_size(host, size=1, within=PATIENCE)
+    newcomer = job.start()
+    job.await_size(host, newcomer, size=2, within=PATIENCE)
+    (site.folder / "checkpoint.pt").stat()
+    host.send(signal.SIGKILL)
+    job.await_size(newcomer, size=1, within=PATIENCE)
+    job.stop()
+    lines = finish(newcomer, PATIENCE)
+    first, second = begun_from(lines)
+    assert 0 < first <= second
+    assert all("attempt 0" in line for line in lines if line.startswith("up")), "no failure"
+
+
+def test_a_script_that_calls_midflight_is_resized_in_place(site: Site) -> None:
+    flags = ("--nnodes=1:3", "--warm=1", *meeting_on_loopback())
+    job = Job(site, *flags, script="in_place.py")
+    host, second = job.start(), job.start()
+    job.await_size(host, second, size=2, within=PATIENCE)
+    third = job.start()
+    before = job.await_size(host, second, third, size=3, within=PATIENCE)
+    host.send(signal.SIGKILL)
+    after = job.await_size(second, third, size=2, within=PATIENCE)
+    assert {w.pid for w in after} == {w.pid for w in before[1:]}, "they kept their memory"
+    newcomer = job.start()
+    workers = job.await_size(second, third, newcomer, size=3, within=PATIENCE)
+    assert [w.pid for w in workers[:2]] == [w.pid for w in after]
+    third.send(signal.SIGTERM)
+    assert third.ends(5.0) == 143
+    job.await_size(second, newcomer, size=2, within=PATIENCE)
+    job.stop()
+    finish(second, PATIENCE)
+    finish(newcomer, PATIENCE)
+
+
+def test_the_environment_printer_shows_what_the_guide_shows(site: Site, etcd: Etcd) -> None:
+    flags = ("--nnode=1", "--nproc_per_node=2", "--rdzv_backend=etcd", "--max_restarts=100")
+    endpoint = f"--rdzv_endpoint=127.0.0.1:{etcd.ports[0]}"
+    node = torchrun(site, *flags, endpoint, "--rdzv_id=guide", str(EXAMPLE))
+    text = "\n".join(finish(node, PATIENCE)) + "\n"
+    line = "=" * 54
+    tables = re.findall(
+        rf"{line}\nEnvironment variables set by the agent on PID (\d+):\n"
+        r"\{'GROUP_RANK': '0',\n 'LOCAL_RANK': '(\d)',\n 'MASTER_ADDR': '(\S+)',\n"
+        r" 'MASTER_PORT': '(\d+)',\n 'RANK': '(\d)',\n 'TORCHELASTIC_MAX_RESTARTS': '100',\n"
+        rf" 'TORCHELASTIC_RESTART_COUNT': '0',\n 'WORLD_SIZE': '2'\}}\n{line}\n\n",
+        text,
+    )
+    assert sorted(table[1] + table[4] for table in tables) == ["00", "11"], text
+    assert len({table[2:4] for table in tables}) == 1
+    for pid, *_, rank in tables:
+        assert f"On PID {pid}, after init process group, rank={rank}, world_size = 2\n" in text
+
+
+def test_as_many_workers_as_torch_finds_devices(site: Site) -> None:
+    code = "import os; print('of', os.environ['WORLD_SIZE'])"
+    program = ("--no-python", sys.executable, "-c", code)
+    node = torchrun(site, "--standalone", "--nproc-per-node=auto", *program)
+    lines = finish(node, PATIENCE)
+    assert lines == [f"of {len(lines)}"] * len(lines) and lines
