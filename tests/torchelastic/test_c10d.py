@@ -124,3 +124,23 @@ def test_an_endpoint_where_nobody_is_ends_in_one_line(site: Site) -> None:
     assert node.ends() == 1
     assert len(node.lines) == 1 and "no torchrun answers at --rdzv-endpoint" in node.lines[0]
     eventually(lambda: not site.processes(), within=2.0)
+
+
+def test_a_node_that_stood_still_finds_the_job_elsewhere_and_joins_it(site: Site) -> None:
+    conf = "--rdzv-conf=last_call_timeout=0.3,keep_alive_interval=1,keep_alive_max_attempt=1"
+    job = Job(site, "--nnodes=1:2", *meeting_on_loopback()[:-1], conf)
+    host = job.start()
+    job.await_size(host, size=1)
+    other = job.start()
+    before = {worker.pid for worker in job.await_size(host, other, size=2)}
+    host.send(signal.SIGSTOP)
+    job.await_size(other, size=1)
+    host.send(signal.SIGCONT)
+    host.says("the job has gone on elsewhere; joining it there")
+    host.says("up 0/2 ", times=2)
+    after = job.await_size(host, other, size=2)
+    assert not before & {worker.pid for worker in after}
+    assert sorted(worker.rank for worker in after) == [0, 1]
+    job.stop()
+    finish(host)
+    finish(other)

@@ -43,6 +43,7 @@ class Surroundings:
     """What another program that has an agent inside brings along; the agent's own by default."""
 
     signals: bool = True  # False: the program hears them, and calls `leave` and `take_down`
+    warm_first: bool = False  # join when a standby is ready: until then, others would wait for it
     open_outlet: OpenOutlet | None = None
     on_end: Callable[[Ended], None] = lambda ended: None
     keep_state: Callable[[KeepState], None] = lambda state: None
@@ -75,13 +76,18 @@ class Agent:
         if self._around.signals:
             self._loop.add_signal_handler(signal.SIGTERM, self.leave)
             self._loop.add_signal_handler(signal.SIGINT, self.take_down, 130, 0.0)
-        link = asyncio.create_task(self._link.run())
+        link = asyncio.create_task(self._dial())
         try:
             self._pool.open()
             return await self._until_the_end(link)
         finally:
             self._pool.close()
             await self._processes.close()
+
+    async def _dial(self) -> NoReturn:
+        if self._around.warm_first:
+            await self._pool.warmed()
+        await self._link.run()
 
     async def _until_the_end(self, link: "asyncio.Task[NoReturn]") -> int:
         ends: list[asyncio.Future[Any]] = [link, self._end]

@@ -64,12 +64,15 @@ class StandbyPool:
         self._ready: deque[Standby] = deque()
         self._waiting: deque[asyncio.Future[Standby | None]] = deque()
         self._closed = False
+        self._settled = asyncio.Event()  # a standby is ready, or there will be none for now
 
     def open(self) -> None:
         if self._count and not self._processes.can_adopt:
             self._log.warning("warm standbys need Linux; members start cold")
         elif self._count:
             self._start_template()
+            return
+        self._settled.set()
 
     def close(self) -> None:
         self._closed = True
@@ -89,6 +92,10 @@ class StandbyPool:
             for name in {*environment, *self._environment}
             if name.startswith(_READ_EARLY) and name not in _READ_EARLY_BUT_HONOURED
         )
+
+    async def warmed(self) -> None:
+        """Wait until a standby is ready, if one can be expected at all; never for ever."""
+        await asyncio.wait([asyncio.ensure_future(self._settled.wait())], timeout=_FIRST_WAIT)
 
     async def take(self) -> Standby | None:
         """A standby, if need be after a fork; None: start cold."""
@@ -141,6 +148,7 @@ class StandbyPool:
         if self._control is not None:
             self._control.close()
             self._control = None
+        self._settled.set()
         while self._waiting:
             self._waiting.popleft().set_result(None)
 
@@ -175,6 +183,7 @@ class StandbyPool:
         (standby.pid,) = READY.unpack(word)
         self._processes.adopt(standby.pid, lambda code: None)
         self._hot = True
+        self._settled.set()
         self._failures = 0
         if self._waiting:
             asyncio.get_running_loop().remove_reader(standby.sock)

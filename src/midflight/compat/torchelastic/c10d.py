@@ -32,8 +32,9 @@ from midflight.coordinator.peers import Peers
 from midflight.coordinator.saving import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import MidflightError, UsageError
-from midflight.protocol.messages import JobLives, KeepState
+from midflight.protocol.messages import JobLives, KeepState, Status, StatusRequested
 from midflight.protocol.wire import dial
+from midflight.run.arguments import say
 
 _PAUSE = 0.1
 _REUNITE_SECONDS = 0.5  # between two looks at an endpoint that somebody may have come back to
@@ -121,6 +122,7 @@ class C10dMeeting:
             for endpoint in self._rendezvous.endpoints:
                 if str(endpoint) not in self._own and endpoint.port:
                     await self._reunite(node, endpoint)
+            await _meet_rival(node)
             await asyncio.sleep(_REUNITE_SECONDS)
 
     async def _reunite(self, node: Node, endpoint: Endpoint) -> None:
@@ -159,6 +161,43 @@ class C10dMeeting:
             if turn and _is_heir(node) and not any(answers[p] in waits for p in before):
                 return None
             await asyncio.sleep(_PAUSE)
+
+
+async def _meet_rival(node: Node) -> None:
+    """Yield to a node that has carried the job on while this one was cut off, or stood still.
+
+    It looks for this one in the same way; of two, the one with the earlier generation yields.
+    """
+    for door in _doors_of_lost(node):
+        if await look(door) is not Answer.COORDINATOR:
+            continue
+        with contextlib.suppress(MidflightError, TimeoutError):
+            generation = await _generation_at(door, node.secret)
+            hosted = node.hosted
+            if hosted is None:
+                return
+            if (generation, door) > (hosted.shell.state.generation, node.door):
+                say("warning: the job has gone on elsewhere; joining it there")
+                _yield_to(node, door)
+                return
+
+
+def _doors_of_lost(node: Node) -> list[str]:
+    if node.hosted is None:
+        return []
+    lost = (host for host in node.hosted.shell.state.hosts.values() if not host.connected)
+    return [host.door for host in lost if host.door not in ("", node.door)]
+
+
+async def _generation_at(door: str, secret: bytes) -> int:
+    wire = await dial(door, "client", "torchrun", secret)
+    try:
+        wire.send(StatusRequested())
+        async with asyncio.timeout(1.0):
+            answer = await wire.receive()
+    finally:
+        wire.abort()
+    return answer.generation if isinstance(answer, Status) else -1
 
 
 async def _is_ours(node: Node, place: str) -> bool:

@@ -58,7 +58,8 @@ class EtcdMeeting:
         listener = listen_anywhere(identity.address)
         self._door = address_of(listener, identity.address)
         try:
-            self._store = open_store(self._rendezvous.etcd_url, patience=_PATIENCE)
+            patience = min(_PATIENCE, self._rendezvous.join_timeout)
+            self._store = open_store(self._rendezvous.etcd_url, patience=patience)
             secret = await asyncio.to_thread(self._agree_on_secret)
             await asyncio.to_thread(self._register)
         except StoreUnavailable as error:

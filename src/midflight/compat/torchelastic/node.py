@@ -232,6 +232,7 @@ class TorchrunNode:
     def _surroundings(self) -> Surroundings:
         return Surroundings(
             signals=False,
+            warm_first=True,
             open_outlet=self._open_streams,
             on_end=self._worker_ended,
             keep_state=self._keep,

@@ -88,6 +88,7 @@ def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") ->
         address=address,
         door=door,
         connected=True,
+        came_at=host.came_at if host.connected or host.awaited else draft.now,
         awaited=False,
         heard_at=draft.now,
         leaving=False,

@@ -59,6 +59,7 @@ class HostState:
     unlisted: bool = False  # discovery no longer lists it
     notice_until: float | None = None  # when a leaving host is gone
     door: str = ""  # HOST:PORT where its agent would carry the coordinator on
+    came_at: float = 0.0
 
 
 @dataclass(frozen=True)

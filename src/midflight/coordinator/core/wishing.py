@@ -8,6 +8,7 @@ from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import MemberState, Mode, Request, Stage, State
 
+GATHER = 0.5  # seconds
 OWN_WISHES = ("growth", "shrink", "notice")  # they arise anew as long as there is reason for them
 
 
@@ -67,8 +68,18 @@ def _own_wish(draft: Draft) -> Request | None:
     if state.size > state.wanted:
         return Request(None, far, to=state.wanted, origin="shrink")
     if state.size < state.wanted and (places := room(draft)):
+        if _others_may_follow(state, places, draft.now):
+            return None
         return Request(None, far, to=min(state.wanted, state.size + places), origin="growth")
     return None
+
+
+def _others_may_follow(state: State, places: int, now: float) -> bool:
+    """Hosts often come together; each restart of all for one of them alone would be a waste."""
+    if state.mode is not Mode.RESTART or state.spec.max_restarts is None:
+        return False
+    newest = max((host.came_at for host in state.hosts.values() if host.connected), default=0.0)
+    return state.size + places < state.wanted and now - newest < GATHER
 
 
 def spares(state: State) -> list[MemberState]:
