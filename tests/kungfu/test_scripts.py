@@ -37,7 +37,7 @@ def test_scripts_run_alone_too(commands: Commands) -> None:
 def test_a_schedule_is_followed_by_asking_the_coordinator(commands: Commands) -> None:
     run = commands.start(
         *("kungfu-run", "-w", "-np", "1", "-warm", "1"),
-        *(sys.executable, str(HERE / "asker.py"), "1000000"),
+        *(sys.executable, str(HERE / "asker.py"), "schedule"),
     )
     run.says("step 3 np=2 30", times=2, within=40)
     run.says("step 7 np=1 110", within=40)
@@ -51,14 +51,15 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
     port = free_port()
     run = commands.start(
         *("kungfu-run", "-q", "-w", "-np", "1", "-warm", "1", "-builtin-config-port", str(port)),
-        *("-k", sys.executable, str(HERE / "asker.py"), "10"),
+        *("-k", sys.executable, str(HERE / "asker.py"), "hand"),
     )
-    run.says("resize says (True, False)", within=60)
-    run.says("proposed np=1", within=40)
+    run.says("resize says True, False", within=60)
+    run.says("<stdout>:detached", within=40)
+    run.says("<stdout>:finished", within=40)
     run.says("-k keeps this process", within=20)
     found = ConfigStoreClient(f"http://127.0.0.1:{port}/config", timeout=5.0).get()
     assert found is not None
     assert len(found.cluster.workers) == 1
-    assert found.version == 5
+    assert found.version == 3
     run.send(15)
     assert run.ends(20) == 0

@@ -1,11 +1,21 @@
 """Nodes that meet by themselves: they come, go and die, the one with the coordinator too."""
 
+import json
 import re
 import signal
 
+import pytest
+
 from tests.run.site import Site, eventually
 from tests.store.etcd_process import free_port
-from tests.torchelastic.nodes import Job, finish, latest, meeting_on_loopback
+from tests.torchelastic.nodes import (
+    SCRIPTS,
+    Job,
+    finish,
+    latest,
+    meeting_on_loopback,
+    torchrun,
+)
 
 
 def test_nodes_come_and_die_and_the_job_goes_on(site: Site) -> None:
@@ -80,6 +90,20 @@ def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Sit
     assert [line[:6] for line in finish(back) if line.startswith("up")] == ["up 1/2"]
 
 
+def test_workers_are_numbered_node_by_node(site: Site) -> None:
+    flags = ("--nnodes=2", "--nproc-per-node=2", *meeting_on_loopback())
+    script = str(SCRIPTS / "print_env.py")
+    nodes = [torchrun(site, *flags, script, PET_ROLE=role) for role in ("a", "b")]
+    told = [json.loads(line) for node in nodes for line in finish(node)]
+    places = sorted((e["RANK"], e["GROUP_RANK"], e["LOCAL_RANK"]) for e in told)
+    assert places == [("0", "0", "0"), ("1", "0", "1"), ("2", "1", "0"), ("3", "1", "1")]
+    assert {e["TORCHELASTIC_RUN_ID"] for e in told} == {"meeting"}
+    assert len({e["MASTER_PORT"] for e in told}) == 1
+    assert {(e["WORLD_SIZE"], e["LOCAL_WORLD_SIZE"], e["GROUP_WORLD_SIZE"]) for e in told} == {
+        ("4", "2", "2")
+    }
+
+
 def test_static_nodes_have_the_ranks_they_were_given(site: Site) -> None:
     port = free_port()
     job = Job(site, "--nnodes=3", "--master-addr=127.0.0.1", f"--master-port={port}")
@@ -126,6 +150,7 @@ def test_an_endpoint_where_nobody_is_ends_in_one_line(site: Site) -> None:
     eventually(lambda: not site.processes(), within=2.0)
 
 
+@pytest.mark.slow
 def test_a_node_that_stood_still_finds_the_job_elsewhere_and_joins_it(site: Site) -> None:
     conf = "--rdzv-conf=last_call_timeout=0.3,keep_alive_interval=1,keep_alive_max_attempt=1"
     job = Job(site, "--nnodes=1:2", *meeting_on_loopback()[:-1], conf)

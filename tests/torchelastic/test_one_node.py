@@ -92,6 +92,24 @@ def test_each_worker_can_be_shown_its_own_device_as_the_first(site: Site) -> Non
     ]
 
 
+def test_as_many_workers_as_devices_are_found_by_a_fake_torch(site: Site) -> None:
+    fake = site.folder / "fake"
+    fake.mkdir()
+    site.env["PYTHONPATH"] = f"{fake}:{site.env['PYTHONPATH']}"
+    for devices, flag, found in ((3, "auto", 3), (2, "gpu", 2), (0, "gpu", None)):
+        (fake / "torch.py").write_text(
+            f"class accelerator:\n"
+            f"    is_available = staticmethod(lambda: {devices > 0})\n"
+            f"    device_count = staticmethod(lambda: {devices})\n"
+            f"cuda = accelerator\n"
+        )
+        node = torchrun(site, "--standalone", f"--nproc-per-node={flag}", PRINT_ENV)
+        if found is None:
+            assert node.ends() == 2 and "torch finds none here" in node.lines[0]
+        else:
+            assert [env["WORLD_SIZE"] for env in told(node)] == [str(found)] * found
+
+
 TALK = (
     "import os, sys\n"
     "print('out', os.environ['RANK'], flush=True)\n"

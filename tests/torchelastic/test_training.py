@@ -1,5 +1,6 @@
 """Real training under torchrun: DDP with checkpoints, Midflight in place, and guide 4's printer."""
 
+import os
 import re
 import signal
 import sys
@@ -7,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.run.site import Site
+from tests.run.site import Launched, Site
 from tests.store.etcd_process import Etcd
 from tests.torchelastic.nodes import Job, finish, meeting_on_loopback, torchrun
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "08-torchrun-environment" / "main.py"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "08-torchrun-environment"
 PATIENCE = 90.0
 
 
@@ -82,7 +83,7 @@ def test_a_script_that_calls_midflight_is_resized_in_place(site: Site) -> None:
 def test_the_environment_printer_shows_what_the_guide_shows(site: Site, etcd: Etcd) -> None:
     flags = ("--nnode=1", "--nproc_per_node=2", "--rdzv_backend=etcd", "--max_restarts=100")
     endpoint = f"--rdzv_endpoint=127.0.0.1:{etcd.ports[0]}"
-    node = torchrun(site, *flags, endpoint, "--rdzv_id=guide", str(EXAMPLE))
+    node = torchrun(site, *flags, endpoint, "--rdzv_id=guide", str(EXAMPLE / "main.py"))
     text = "\n".join(finish(node, PATIENCE)) + "\n"
     line = "=" * 54
     tables = re.findall(
@@ -98,9 +99,10 @@ def test_the_environment_printer_shows_what_the_guide_shows(site: Site, etcd: Et
         assert f"On PID {pid}, after init process group, rank={rank}, world_size = 2\n" in text
 
 
-def test_as_many_workers_as_torch_finds_devices(site: Site) -> None:
-    code = "import os; print('of', os.environ['WORLD_SIZE'])"
-    program = ("--no-python", sys.executable, "-c", code)
-    node = torchrun(site, "--standalone", "--nproc-per-node=auto", *program)
-    lines = finish(node, PATIENCE)
-    assert lines == [f"of {len(lines)}"] * len(lines) and lines
+def test_the_example_runs_with_an_etcd_of_its_own(site: Site, etcd_binary: Path) -> None:
+    folders = (str(etcd_binary.parent), str(Path(sys.executable).parent), os.environ["PATH"])
+    env = {**site.env, "PATH": ":".join(folders), "OMP_NUM_THREADS": "1"}
+    run = Launched(["sh", str(EXAMPLE / "run.sh")], env, site.folder)
+    text = "\n".join(finish(run, PATIENCE))
+    assert sorted(re.findall(r"'GROUP_RANK': '(\d)'", text)) == ["0", "1"], text
+    assert sorted(re.findall(r"rank=(\d), world_size = 2", text)) == ["0", "1"], text

@@ -95,8 +95,8 @@ def gathering() -> None:
     same(hvd.broadcast(torch.tensor([RANK, 7]), root_rank=2), [2, 7])
     y = torch.tensor([float(RANK)])
     assert hvd.broadcast_(y, root_rank=1) is y and y.item() == 1.0
-    same(hvd.alltoall(torch.arange(6) + 10 * RANK), [i + 10 * r for r in range(3)
-                                                     for i in (2 * RANK, 2 * RANK + 1)])  # fmt: skip
+    wanted = [i + 10 * rank for rank in range(3) for i in (2 * RANK, 2 * RANK + 1)]
+    same(hvd.alltoall(torch.arange(6) + 10 * RANK), wanted)
     splits = torch.tensor([RANK, 1, 0])
     got, counts = hvd.alltoall(torch.full((RANK + 1,), RANK), splits=splits)
     same(counts, {0: [0, 1, 2], 1: [1, 1, 1], 2: [0, 0, 0]}[RANK])
@@ -182,7 +182,7 @@ for part in (reductions, names, wrong, gathering, gradients, some, batch_norm):
     part()
     print(f"{part.__name__} holds", flush=True)
 try:
-    hvd.max_size
+    hvd.max_size  # noqa: B018
 except AttributeError as error:
     assert "max_size" in str(error) and "docs/" in str(error)
     print("missing names are named", flush=True)

@@ -40,7 +40,10 @@ def agrees(make: object, tolerance: float = 1e-6, passes: int = 1, **options: ob
         backward_passes_per_step=passes,
         **options,
     )
-    assert isinstance(optimizer, type(reference)) and type(optimizer).__name__ == type(reference).__name__
+    assert (
+        isinstance(optimizer, type(reference))
+        and type(optimizer).__name__ == type(reference).__name__
+    )
     for step in range(6):
         x = data(step)
         reference.zero_grad()
@@ -137,7 +140,9 @@ def checks() -> None:
 def states() -> None:
     """An optimizer's state reaches the others, and no parameter moves for it."""
     net = model(RANK)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1 * (RANK + 1), momentum=0.9, weight_decay=0.1)
+    optimizer = torch.optim.SGD(
+        net.parameters(), lr=0.1 * (RANK + 1), momentum=0.9, weight_decay=0.1
+    )
     if RANK == 0:
         net(data(0)).sum().backward()
         optimizer.step()
@@ -162,7 +167,9 @@ def adasum() -> None:
     alike = hvd.allreduce(torch.tensor([2.0, 2.0]), op=hvd.Adasum)
     assert torch.allclose(alike, torch.tensor([2.0, 2.0]))  # the same: averaged
     net = model()
-    optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), op=hvd.Adasum)
+    optimizer = hvd.DistributedOptimizer(
+        sgd(net.parameters()), net.named_parameters(), op=hvd.Adasum
+    )
     start = copy.deepcopy(weights(net))
     for step in range(3):
         optimizer.zero_grad()

@@ -25,7 +25,9 @@ with mf.join(model=model, optimizer=optimizer) as job:
         loss = torch.nn.functional.mse_loss(model(batch.x), batch.y)
         if job.step(loss) and (job.rank, job.size) != before:
             before = (job.rank, job.size)
-            print(f"in {job.rank}/{job.size} step {batch.step} pid {os.getpid()}", flush=True)
+            sys.stdout.write(
+                f"in {job.rank}/{job.size} step {batch.step} pid {os.getpid()}\n"
+            )  # in one piece
         if stop.item():
             break
         time.sleep(0.02)

@@ -27,7 +27,9 @@ def train(folder: Path, raises: bool) -> None:
         dist.get_world_size(),
         os.environ["TORCHELASTIC_RESTART_COUNT"],
     )
-    print(f"up {rank}/{size} attempt {attempt} from {done} pid {os.getpid()}", flush=True)
+    sys.stdout.write(
+        f"up {rank}/{size} attempt {attempt} from {done} pid {os.getpid()}\n"
+    )  # in one piece
     parallel = DistributedDataParallel(model)
     stop = torch.zeros(1)
     while not stop.item():

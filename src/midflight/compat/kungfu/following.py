@@ -11,9 +11,8 @@ import asyncio
 import time
 from typing import Any
 
-from midflight.compat.kungfu.cluster import Cluster
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
-from midflight.compat.kungfu.matching import PATIENCE, Matches, Step, next_step
+from midflight.compat.kungfu.matching import PATIENCE, Step, as_it_is, next_step
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
 from midflight.protocol.messages import (
@@ -26,6 +25,7 @@ from midflight.protocol.messages import (
 from midflight.run.arguments import say
 from midflight.run.calling import ask_status_async, call_async
 from midflight.run.hosts import Hosts
+from midflight.run.saved import saved_state
 from midflight.store.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
@@ -36,13 +36,16 @@ _CALM = (Phase.STABLE.value, Phase.PREPARING.value)
 class Follower:
     pause = 0.2
 
-    def __init__(self, client: ConfigStoreClient, first: Stored, folder: RunDir) -> None:
+    def __init__(
+        self, client: ConfigStoreClient, first: Stored, folder: RunDir, job: tuple[str, str]
+    ) -> None:
+        """`job`: the URL of the store that the coordinator saves in, and the run's name there."""
         self._client = client
         self._folder = folder
+        self._job = job
         self._stored = first
         self._done = ""  # the tag of the last cluster that has become true
-        self._former = first.cluster.workers  # the last ones that were asked for
-        self._matches: Matches = {}
+        self._slots: dict[str, int] = {}  # by member; for ever, as no name is used twice
         self._hosts: Hosts = first.cluster.slots
         self._asking: asyncio.Task[None] | None = None
         self._again_at = 0.0
@@ -63,20 +66,28 @@ class Follower:
         if not self._stored.cluster.workers:
             await self._stop()
         elif self._done == self._stored.etag and status.wanted != len(self._stored.cluster.workers):
-            await self._write(status.wanted)
-        else:
+            await self._write(status)
+        elif await self._know_slots(status):
             self._settle(status)
         return self._hosts
 
     def _settle(self, status: Status) -> None:
-        workers = self._stored.cluster.workers
-        step = next_step(workers, status, self._matches, self._former)
-        self._matches, self._hosts, self._former = step.matches, step.hosts, workers
+        step = next_step(self._stored.cluster.workers, status, self._slots)
+        self._hosts = step.hosts
         if step.request is not None:
             self._asking = asyncio.create_task(self._ask(step, step.request))
         elif self._done != self._stored.etag:
             self._done = self._stored.etag
             self.stages.append(_stage(self._stored, status.step))
+
+    async def _know_slots(self, status: Status) -> bool:
+        """Which slots the members are in; False if it has not been written down yet."""
+        names = [member.name for member in status.members]
+        if any(name not in self._slots for name in names):
+            state = await asyncio.to_thread(saved_state, *self._job)
+            if state is not None:
+                self._slots.update({m.name: m.slot for m in state.members.values()})
+        return all(name in self._slots for name in names)
 
     # --- the coordinator --------------------------------------------------------------------
 
@@ -131,13 +142,15 @@ class Follower:
             self._again_at = 0.0
         self._stored = found
 
-    async def _write(self, size: int) -> None:
+    async def _write(self, status: Status) -> None:
         """Somebody has asked for another size by other means."""
-        cluster: Cluster = self._stored.cluster.resized(size)
+        if status.phase != Phase.STABLE.value:
+            return
+        cluster = as_it_is(self._stored.cluster, status)
         try:
             await asyncio.to_thread(self._client.put, cluster, self._stored.etag)
         except (Refused, Unreachable) as error:
-            self._say(f"warning: the config store was not told of {size} workers: {error}")
+            self._say(f"warning: the config store was not told of {status.wanted} workers: {error}")
 
     def _say(self, line: str) -> None:
         """Once, until something else has to be said."""

@@ -143,8 +143,9 @@ def _follow(flags: RunFlags) -> int:
     first = _first(flags, client)
     os.environ.pop(JOB_DIR, None)  # the store's hosts are meant, whoever runs this
     options = replace(_options(flags, len(first.cluster.workers), ()), hosts={})
-    follower = Follower(client, first, options.folder)
-    supervisor = Supervisor(options, claim(options), follower)
+    claimed = claim(options)
+    follower = Follower(client, first, options.folder, (claimed.store, options.spec.name))
+    supervisor = Supervisor(options, claimed, follower)
     with DebugServer(flags.debug_port, lambda: follower.stages):
         code = asyncio.run(supervisor.run())
     return _kept(flags, 0 if follower.cleared else code)

@@ -143,6 +143,7 @@ class ObjectState(State):
             setattr(self, name, value)
 
 
+_holds_state = False  # this member has taken part in an exchange of states
 _change: Change | None = None  # the last one, until the states have been exchanged after it
 
 
@@ -163,12 +164,19 @@ def run_fn(func: Callable[..., Any], reset: Callable[..., Any]) -> Callable[...,
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
-        skip_sync = False
-        begin(state)
+        global _holds_state
+        skip_sync, due = False, False
         while True:
             try:
+                if due:  # somebody may be lost while the new world is set up, too
+                    reset(state)
+                    skip_sync = skip_sync and not _states_may_differ()
+                    state.on_reset()
+                else:
+                    begin(state)
                 if not skip_sync:
                     state.sync()
+                _holds_state = True
                 return func(state, *args, **kwargs)
             except InvalidRequest:
                 raise  # starting over would only repeat it
@@ -177,10 +185,14 @@ def run_fn(func: Callable[..., Any], reset: Callable[..., Any]) -> Callable[...,
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 skip_sync = interrupt.skip_sync
-            reset(state)
-            state.on_reset()
+            due = True
 
     return wrapper
+
+
+def _states_may_differ() -> bool:
+    """Whether the change that was expected has become another: the same answer on every rank."""
+    return _change is not None and (not _change.planned or bool(_change.behind))
 
 
 def begin(state: Any) -> None:
@@ -202,14 +214,19 @@ def failed(state: Any, error: HorovodInternalError) -> None:
         state.restore()
 
 
+def _version(state: Any) -> int:
+    """How far this member is, for the others: newcomers are nowhere."""
+    if not _holds_state:
+        return NOTHING
+    version = state.version() if isinstance(state, State) else None
+    return int(getattr(state, "_commits", 0)) if version is None else version
+
+
 def reset(state: Any) -> None:
     """Go over to the next world."""
     global _change
-    version = state.version() if isinstance(state, State) else None
-    if version is None:
-        version = getattr(state, "_commits", 0) if isinstance(state, State) else 0
     try:
-        _change = PROCESS.change(version)
+        _change = PROCESS.change(_version(state))
     except GivenUp as error:
         print(f"horovod: the job has ended: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from None

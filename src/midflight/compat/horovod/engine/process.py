@@ -133,6 +133,7 @@ class Process:
                 self._engine.say_goodbye()
             if not failed:
                 self._standing.finish()
+        self._standing.group.cut()  # whoever is still in a collective gets out of it
         self._leave()
         self._standing.close()
 

@@ -77,7 +77,8 @@ class TorchState(ObjectState):
         change = elastic.take_change()
         root = change.root if change is not None else 0
         heavy = {n: h for n, h in self._handlers.items() if isinstance(h, _HEAVY)}
-        small = {n: h.value.state_dict() for n, h in self._handlers.items() if n not in heavy}
+        samplers = {n: h for n, h in self._handlers.items() if isinstance(h, SamplerStateHandler)}
+        small = {name: handler.value.state_dict() for name, handler in samplers.items()}
         live = self._live()
         lacking = change is None or _somebody_lacks(change)
         live, small, self._steps = broadcast_object((live, small, self._steps), root_rank=root)
@@ -86,7 +87,7 @@ class TorchState(ObjectState):
         for name, state in small.items():
             self._handlers[name].value.load_state_dict(state)
         for handler in self._handlers.values():
-            if type(handler) not in _OURS and not isinstance(handler, _HEAVY):
+            if not isinstance(handler, (*_HEAVY, SamplerStateHandler)):
                 handler.sync()
         if lacking:
             behind = change is None or change.versions[PROCESS.standing.rank] < max(change.versions)
@@ -163,7 +164,6 @@ class SamplerStateHandler(_Copied):
 
 
 _HEAVY = (ModelStateHandler, OptimizerStateHandler)
-_OURS = (ModelStateHandler, OptimizerStateHandler, SamplerStateHandler)
 _registry: list[tuple[type, type[StateHandler]]] = [
     (nn.Module, ModelStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),

@@ -6,6 +6,7 @@ in the parameters and gradients is replaced only when the exchange has succeeded
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -76,16 +77,19 @@ class _Pairs:
             other = partner(group.size, group.rank, f"{self._seed}-{number}")
             if other is not None:
                 for flat in flats:
-                    theirs = torch.empty_like(flat)
-                    receiving = group.pg.recv([theirs], other, 0)
-                    sending = group.pg.send([flat], other, 0)
-                    group.waits.wait(sending, flat)
-                    group.waits.wait(receiving, theirs)
-                    flat.add_(theirs).div_(2)
+                    flat.add_(group.waits.call(partial(_swap, group, other, flat))).div_(2)
             # All go on together, so that a loss finds nobody more than a step ahead.
             all_reduce(group, torch.zeros(1), "sum")
 
         return _exchanged(at, [p.detach() for _, p in parameters], action)
+
+
+def _swap(group: Group, other: int, flat: Tensor) -> Tensor:
+    theirs = torch.empty_like(flat)
+    receiving = group.pg.recv([theirs], other, 0)
+    group.pg.send([flat], other, 0).wait()
+    receiving.wait()
+    return theirs
 
 
 def partner(size: int, rank: int, seed: str) -> int | None:

@@ -1,0 +1,82 @@
+"""Tensors of TensorFlow through the collectives of torch, and back.
+
+A tensor becomes an array and the array a torch tensor of the same memory. In a graph this happens
+in an op that calls Python, one op for as many tensors as belong together. Collectives are matched
+by name; one in a graph is named when the graph is made, by its place in it, so that ranks agree
+whatever else they have traced. Everything goes through the host's memory, also what lies on a GPU,
+and XLA cannot compile it.
+"""
+
+import re
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import torch
+from torch import Tensor
+
+Work = Callable[[list[Tensor]], Sequence[Tensor]]
+
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+_counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
+
+# What TensorFlow lends is not to be written to, and nobody does.
+warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+
+
+def to_torch(array: Any) -> Tensor:
+    given = np.asarray(array)
+    if given.dtype == _BFLOAT16:
+        return torch.from_numpy(given.view(np.int16)).view(torch.bfloat16)
+    if given.dtype.kind not in "fiub":
+        raise ValueError(f"Tensor type {given.dtype} is not supported.")
+    return torch.from_numpy(given)
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
+    return tensor.numpy()
+
+
+def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+    """`work` on the values of the inputs, now or whenever the graph runs; `outputs`: their specs."""
+    if tf.executing_eagerly():
+        results = work([to_torch(value) for value in inputs])
+        return [tf.convert_to_tensor(to_numpy(result)) for result in results]
+
+    def on_arrays(*arrays: Any) -> list[Any]:
+        return [to_numpy(result) for result in work([to_torch(array) for array in arrays])]
+
+    made = tf.numpy_function(on_arrays, list(inputs), [spec.dtype for spec in outputs])
+    for tensor, spec in zip(made, outputs, strict=True):
+        tensor.set_shape(spec.shape)
+    return list(made)
+
+
+def same(tensor: Any) -> Any:
+    """The spec of a result that is like this tensor."""
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def more_rows(tensor: Any) -> Any:
+    """The spec of a result that is like this tensor, but for the number of its rows."""
+    if tensor.shape.rank is None:
+        return tf.TensorSpec(None, tensor.dtype)
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def named(kind: str, name: str | None = None) -> str | None:
+    """The caller's name, or in a graph the op's place in it. None: count when it is called."""
+    if name is not None or tf.executing_eagerly():
+        return name
+    graph = tf.compat.v1.get_default_graph()
+    counts = _counts.setdefault(graph, Counter())
+    counts[kind] += 1
+    # Names of branches and of gradients end in numbers that count what this process has traced.
+    place = re.sub(r"[\d_]+$", "", getattr(graph, "name", "graph"))
+    return f"{place}.{counts[kind]}"

@@ -1,0 +1,212 @@
+"""DistributedOptimizer: a Keras optimizer that steps with the gradients of all ranks.
+
+The result has a class of its own with the name of the given optimizer's, and is one: isinstance
+holds, and a saved model does not know the difference. A step changes nothing, not even the count
+of steps, before its gradients are there: a step that a lost rank has broken has not happened.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.tensorflow.compression import Compression
+from midflight.compat.horovod.tensorflow.reducing import (
+    Reduction,
+    chosen_groups,
+    reduce_gradients,
+)
+from midflight.compat.horovod.tensorflow.tape import local_variables
+from midflight.compat.horovod.torch.mpi_ops import Average, Sum
+
+_UNKNOWN = "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: %s"
+
+
+class _Careful:
+    """Goes in front of an optimizer's class: nothing happens before all gradients are there.
+
+    TensorFlow does not wait for a gradient before it counts the step.
+    """
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        given = list(grads)
+        with tf.control_dependencies(_tensors(given)):
+            super().apply(given, trainable_variables)  # type: ignore[misc] # the optimizer's
+
+
+class _Distributed:
+    """Goes in front of an optimizer's class."""
+
+    _reduction: Reduction
+    _local: set[int]
+    _passes: int
+    _mean_of_passes: bool
+    _sums: dict[int, Any]  # by id of the variable; this rank's own, so not among its variables
+
+    def register_local_var(self, variable: Any) -> None:
+        """Each rank trains this variable for itself."""
+        self._local.add(id(variable))
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)  # type: ignore[misc] # the optimizer's
+        if self._passes > 1:
+            with tf.init_scope():
+                for variable in variables:
+                    zeros = tf.zeros(variable.shape, variable.dtype)
+                    self._sums[id(variable)] = tf.Variable(zeros, trainable=False)
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        given = list(grads)
+        if trainable_variables is None:
+            variables = list(self._trainable_variables)  # type: ignore[attr-defined]
+        else:
+            variables = list(trainable_variables)
+        if not self.built:  # type: ignore[has-type]
+            self.build(variables)
+            self.built = True
+        if self._passes == 1:
+            self._step(given, variables)
+        else:
+            self._gather_passes(given, variables)
+
+    def _step(self, gradients: list[Any], variables: list[Any]) -> None:
+        reduced = reduce_gradients(gradients, variables, self._local, self._reduction)
+        with tf.control_dependencies(_tensors(reduced)):
+            super().apply(reduced, variables)  # type: ignore[misc] # the optimizer's
+            for variable in variables:
+                total = self._sums.get(id(variable))
+                if total is not None:
+                    total.assign(tf.zeros_like(total))
+
+    def _gather_passes(self, gradients: list[Any], variables: list[Any]) -> None:
+        """Add up, and step with the sum every so many passes. A step that fails adds nothing."""
+        totals = [
+            None if gradient is None else tf.convert_to_tensor(gradient) + self._sums[id(variable)]
+            for gradient, variable in zip(gradients, variables, strict=True)
+        ]
+        count = tf.convert_to_tensor(self._iterations)  # type: ignore[attr-defined]
+
+        def step() -> Any:
+            share = 1.0 / self._passes if self._mean_of_passes else 1.0
+            scaled = [None if t is None else t * tf.cast(share, t.dtype) for t in totals]
+            self._step(scaled, variables)
+            return tf.constant(True)
+
+        def keep() -> Any:
+            for total, variable in zip(totals, variables, strict=True):
+                if total is not None:
+                    self._sums[id(variable)].assign(total)
+            self._iterations.assign_add(1)  # type: ignore[attr-defined]
+            return tf.constant(False)
+
+        tf.cond(tf.equal((count + 1) % self._passes, 0), step, keep)
+
+
+def _tensors(gradients: Sequence[Any]) -> list[Any]:
+    found = []
+    for gradient in gradients:
+        if isinstance(gradient, tf.IndexedSlices):
+            found += [gradient.values, gradient.indices]
+        elif gradient is not None:
+            found.append(gradient)
+    return found
+
+
+def careful(optimizer: Any) -> None:
+    """See to it that this optimizer counts no step whose gradients did not come."""
+    kind = type(optimizer)
+    if isinstance(optimizer, keras.optimizers.Optimizer) and not issubclass(
+        kind, (_Careful, _Distributed)
+    ):
+        optimizer.__class__ = type(kind.__name__, (_Careful, kind), {"__module__": kind.__module__})
+
+
+def distributed(
+    optimizer: Any, reduction: Reduction, passes: int, mean_of_passes: bool, name: str | None
+) -> Any:
+    """Another optimizer with the same settings, and the same state if it has one."""
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        raise ValueError(_UNKNOWN % optimizer)
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            f"horovod.keras wants Keras on TensorFlow, got KERAS_BACKEND={keras.backend.backend()}; "
+            "on torch use horovod.torch"
+        )
+    if passes <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    kind = type(optimizer)
+    if issubclass(kind, _Distributed):
+        raise ValueError("the optimizer is distributed already")
+    extra = {
+        "_reduction": reduction,
+        "_local": set(),
+        "_passes": passes,
+        "_mean_of_passes": mean_of_passes,
+        "_sums": {},
+        "__module__": kind.__module__,
+    }
+    config = optimizer.get_config() | ({"name": name} if name is not None else {})
+    made = type(kind.__name__, (_Distributed, kind), extra).from_config(config)
+    if optimizer.built:
+        made.build(optimizer._trainable_variables)
+        for own, other in zip(made.variables, optimizer.variables, strict=True):
+            own.assign(other)
+    _keep_from_xla()
+    return made
+
+
+@functools.cache
+def _keep_from_xla() -> None:
+    """Keras has XLA compile training steps on GPUs unless told not to; ours call Python."""
+    original = keras.Model._resolve_auto_jit_compile
+
+    def resolve(model: Any) -> bool:
+        return not isinstance(model.optimizer, _Distributed) and bool(original(model))
+
+    keras.Model._resolve_auto_jit_compile = resolve
+
+
+def DistributedOptimizer(  # noqa: N802, PLR0913
+    optimizer: Any,
+    name: str | None = None,
+    use_locking: bool = False,
+    device_dense: str = "",
+    device_sparse: str = "",
+    compression: Any = Compression.none,
+    sparse_as_dense: bool = False,
+    backward_passes_per_step: int = 1,
+    op: int = Average,
+    gradient_predivide_factor: float = 1.0,
+    average_aggregated_gradients: bool = False,
+    num_groups: int = 0,
+    groups: Any = None,
+    process_set: ProcessSet = global_process_set,
+    scale_local_gradients: bool = True,
+) -> Any:
+    if op not in (Average, Sum):
+        raise ValueError("op currently only supports Average and Sum")
+    reduction = Reduction(
+        op,
+        compression,
+        sparse_as_dense,
+        gradient_predivide_factor,
+        chosen_groups(num_groups, groups),
+        process_set,
+        scale_local_gradients,
+    )
+    return distributed(
+        optimizer, reduction, backward_passes_per_step, average_aggregated_gradients, name
+    )
+
+
+def PartialDistributedOptimizer(  # noqa: N802
+    optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any
+) -> Any:
+    """Like DistributedOptimizer, but each rank trains `local_layers` for itself."""
+    made = DistributedOptimizer(optimizer, *args, **kwargs)
+    for variable in local_variables(local_layers):
+        made.register_local_var(variable)
+    return made
