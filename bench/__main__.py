@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench import cli_case, coordinator_case
 from bench.cases import failure, join, resize, steady
+from bench.horovod_case import Horovod
 from bench.midflight_case import Midflight
 from bench.peers.ddp import Ddp
 from bench.peers.torchft import Torchft
@@ -17,9 +18,11 @@ from bench.plan import CASES, SYSTEMS, Item, Settings, plan
 from bench.processes import BenchError
 from bench.rows import Row, summarise, table, to_json
 from bench.systems import System
+from bench.torchrun_case import DropIn
 
 KNOWN: dict[str, System] = {
-    system.name: system for system in (Ddp(), Midflight(), Torchrun(), Torchft())
+    system.name: system
+    for system in (Ddp(), Midflight(), Torchrun(), Torchft(), Horovod(), DropIn())
 }
 
 
@@ -64,9 +67,11 @@ def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "cli":
         return cli_case.run()
     systems = [KNOWN[name] for name in item.systems]
-    if item.case == "steady":
+    if item.kind == "steady":
         return steady.run(systems, item.shape, settings.rounds)
-    if item.case == "failure":
+    if item.case == "dropin" and item.kind == "resize":
+        return resize.run(systems[0], item.shape)
+    if item.case in ("failure", "dropin"):
         return failure.run(systems[0], item.shape, item.repeat, item.kind)
     return {"resize": resize.run, "join": join.run}[item.case](systems[0], item.shape)
 

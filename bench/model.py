@@ -17,15 +17,21 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 GLOBAL_BATCH = 24  # divides by 2, 3, 4, 6, 8 and 12
 STEPS_PER_EPOCH = 10_000
 LAYERS = 4
+SMALL_LAYERS, SMALL_WIDTH = 100, 32
 SEED = 7
 
 
 def width(megabytes: int) -> int:
-    """The width at which LAYERS square layers of float32 make that many megabytes."""
-    return round(256 * math.sqrt(megabytes))
+    """The width at which LAYERS square layers of float32 make that many megabytes.
+
+    0 megabytes stand for a model of 200 small parameters.
+    """
+    return round(256 * math.sqrt(megabytes)) if megabytes else SMALL_WIDTH
 
 
 def rows_per_sample(megabytes: int) -> int:
+    if not megabytes:
+        return 4
     return 128 if megabytes < 10 else 4
 
 
@@ -33,8 +39,8 @@ def build(megabytes: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     """The same model in every process, and its optimizer; from here on torch has one thread."""
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
-    size = width(megabytes)
-    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(size, size), nn.ReLU())]
+    size, count = width(megabytes), LAYERS if megabytes else SMALL_LAYERS
+    layers = [layer for _ in range(count) for layer in (nn.Linear(size, size), nn.ReLU())]
     model = nn.Sequential(*layers)
     return model, torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
@@ -71,6 +77,7 @@ class Share(Sampler[list[int]]):
 
     rank: int
     size: int
+    first: int = 0  # the step to begin with
 
     def __post_init__(self) -> None:
         self._order = torch.randperm(
@@ -79,10 +86,11 @@ class Share(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         while True:
-            for step in range(STEPS_PER_EPOCH):
+            for step in range(self.first % STEPS_PER_EPOCH, STEPS_PER_EPOCH):
                 start, end = share(GLOBAL_BATCH, self.rank, self.size)
                 first = step * GLOBAL_BATCH
                 yield self._order[first + start : first + end]
+            self.first = 0
 
 
 def share(total: int, rank: int, size: int) -> tuple[int, int]:
@@ -90,6 +98,7 @@ def share(total: int, rank: int, size: int) -> tuple[int, int]:
     return total * rank // size, total * (rank + 1) // size
 
 
-def batches(megabytes: int, part: Share) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(megabytes: int, part: Share, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """What a peer's training loop iterates over; no worker processes, so nothing is prefetched."""
+    part.first = first
     return iter(DataLoader(Samples(megabytes), batch_sampler=part))

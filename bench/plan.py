@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from bench.systems import Shape
 
-CASES = ("steady", "resize", "failure", "join", "coordinator", "cli")
+CASES = ("steady", "resize", "failure", "join", "coordinator", "cli", "dropin")
 ALONE = ("coordinator", "cli")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
+DROPINS = ("ddp", "horovod", "midflight-torchrun", "torchrun")  # what the case dropin compares
 # (megabytes, workers) of each case, unless the command line names others. The workers are those
 # before the event, so that a resize from 3 makes a world of 4.
 SIZES = {
@@ -21,6 +22,7 @@ SIZES = {
     "join": ((1, 2),),
     "coordinator": ((0, 0),),
     "cli": ((0, 0),),
+    "dropin": ((0, 2), (1, 2), (100, 2)),
 }
 CAN = {
     "ddp": {"steady"},
@@ -36,6 +38,8 @@ CAN = {
     # A stopped worker is nothing that torchrun would ever notice. "host" is a worker and its agent
     # at once; how torchrun heals differs, so both are shown.
     "torchrun": {"steady", "resize", "sigkill", "host", "cold join"},
+    "horovod": {"steady", "resize", "sigkill"},
+    "midflight-torchrun": {"resize", "sigkill", "host"},  # its steps are the script's own
     "torchft": {"steady", "resize", "sigkill", "sigstop", "cold join"},
 }
 STANDBYS = 2
@@ -72,7 +76,10 @@ def plan(settings: Settings) -> Iterator[Item]:
         for case in settings.cases:
             for megabytes, workers in sizes(case, settings):
                 for kind in kinds(case, megabytes, workers):
-                    able = tuple(name for name in settings.systems if kind in CAN[name])
+                    known = DROPINS if case == "dropin" else settings.systems
+                    able = tuple(name for name in known if kind in CAN[name])
+                    if case == "dropin" and kind == "steady":
+                        able = ("ddp", "horovod")
                     shape = shape_for(kind, megabytes, workers)
                     if kind == "steady" and able:
                         yield Item(case, kind, able, shape, repeat)
@@ -97,6 +104,8 @@ def kinds(case: str, megabytes: int, workers: int) -> list[str]:
     if case == "failure":
         # A hang costs its time-out, whatever the size of world and model: one figure is enough.
         return ["sigkill", "host", *(["sigstop"] if workers == 3 and megabytes < 10 else [])]
+    if case == "dropin":
+        return ["steady"] + (["resize", "sigkill"] if megabytes == 1 else [])
     if case == "join":
         return ["warm join", "command join", "cold join"]
     return [case]

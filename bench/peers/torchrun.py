@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
+from typing import ClassVar
 
 from bench.processes import Run, free_port
 from bench.record import FOLDER
@@ -22,6 +23,7 @@ RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3
 
 @dataclass
 class TorchrunFleet:
+    module: ClassVar[str] = "torch.distributed.run"
     run: Run
     shape: Shape
     port: int
@@ -36,7 +38,7 @@ class TorchrunFleet:
         script = ["-m", "bench.peers.torchrun", str(self.shape.megabytes)]
         agent = self.run.start(
             [
-                *("-m", "torch.distributed.run"),
+                *("-m", self.module),
                 f"--nnodes={least}:{self.shape.workers if self.shape.gated else 16}",
                 "--nproc-per-node=1",
                 "--max-restarts=100",

@@ -63,3 +63,11 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
     assert found.version == 3
     run.send(15)
     assert run.ends(20) == 0
+
+
+def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(
+    commands: Commands,
+) -> None:
+    run = commands.start("kungfu-run", "-w", sys.executable, str(HERE / "keras_script.py"))
+    run.says("weight 12 counted 12 steps 12", times=2, within=60)  # 4 alone, 8 in pairs
+    assert run.ends(20) == 0, run.lines

@@ -12,8 +12,10 @@ whoever must rule that out uses etcd.
 
 import asyncio
 import contextlib
+import secrets
 import socket
 import time
+from dataclasses import replace
 
 from midflight.compat.torchelastic.hosting import Spreading
 from midflight.compat.torchelastic.looking import Answer, look
@@ -38,6 +40,7 @@ from midflight.run.arguments import say
 
 _PAUSE = 0.1
 _REUNITE_SECONDS = 0.5  # between two looks at an endpoint that somebody may have come back to
+_MOST_RIVALS = 16  # the last that were lost
 _ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 
 
@@ -114,7 +117,7 @@ class C10dMeeting:
         if state.phase in _ENDED:
             node.job_ended(state.exit_code or 0)
         else:
-            self._host(node, state, kept)
+            self._host(node, replace(state, serial=_far_from(state.serial)), kept)
 
     async def _while_hosting(self, node: Node) -> None:
         """Be found at the endpoint, or by whoever is there."""
@@ -163,6 +166,14 @@ class C10dMeeting:
             await asyncio.sleep(_PAUSE)
 
 
+def _far_from(serial: int) -> int:
+    """Where this line of names begins: the one before it may be alive still, and name members too.
+
+    A network that fell in two, or a node that stood still, makes two lines out of one.
+    """
+    return (serial // 1000 + 1 + secrets.randbelow(1000)) * 1000
+
+
 async def _meet_rival(node: Node) -> None:
     """Yield to a node that has carried the job on while this one was cut off, or stood still.
 
@@ -186,7 +197,7 @@ def _doors_of_lost(node: Node) -> list[str]:
     if node.hosted is None:
         return []
     lost = (host for host in node.hosted.shell.state.hosts.values() if not host.connected)
-    return [host.door for host in lost if host.door not in ("", node.door)]
+    return [host.door for host in lost if host.door not in ("", node.door)][-_MOST_RIVALS:]
 
 
 async def _generation_at(door: str, secret: bytes) -> int:

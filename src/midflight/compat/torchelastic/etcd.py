@@ -117,6 +117,8 @@ class EtcdMeeting:
                 node.seat.take(chair.address)
                 await node.seat.doubted()
                 await self._see_off(chair)
+            else:  # ours, from a time that is over
+                await self._try(self._stand_up)
             await asyncio.sleep(_PAUSE)
 
     async def depart(self, complete: bool) -> None:
@@ -145,6 +147,15 @@ class EtcdMeeting:
             await asyncio.sleep(_PAUSE)
 
     # --- carrying the coordinator -----------------------------------------------------------
+
+    def _stand_up(self) -> None:
+        assert self._store is not None and self._identity is not None
+        entry = self._store.get(f"{self._key}/coordinator")
+        if (
+            entry is not None
+            and codec.decode(Chair, codec.loads(entry.value)).address == self._door
+        ):
+            self._store.delete(f"{self._key}/coordinator", expect=entry.version)
 
     async def _claim(self, node: Node) -> None:
         found = await self._try(self._sit_down)

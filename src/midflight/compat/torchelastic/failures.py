@@ -140,7 +140,7 @@ def _block(number: int, failure: Failure, host: str) -> str:
             f"  time      : {datetime.fromtimestamp(failure.at).isoformat(sep='_')}",
             f"  host      : {host}",
             f"  rank      : {failure.rank} (local_rank: {failure.local_rank})",
-            f"  exitcode  : {failure.code} (pid: {failure.pid}){marked and ' ' + marked}",
+            f"  exitcode  : {failure.code} (pid: {failure.pid}) {marked}",
             f"  error_file: {failure.error_file or NOT_AVAILABLE}",
             f"  traceback : {message}",
         )

@@ -148,6 +148,7 @@ class TorchrunNode:
         if self.hosted is not None:
             if job_code is None:
                 await self.hosted.retire(self.identity.name)
+                self.hosted = None  # whoever looks now finds nobody who decides here
             else:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.hosted.over(), _END_SECONDS)
@@ -250,8 +251,7 @@ class TorchrunNode:
             self.failures.append(failure_of(ended, self._logs.error_file(ended.order)))
 
     def _keep(self, state: KeepState) -> None:
-        if self.kept is None or state.number >= self.kept.number:
-            self.kept = state
+        self.kept = state
 
     # --- signals ----------------------------------------------------------------------------
 

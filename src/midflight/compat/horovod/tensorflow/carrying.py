@@ -19,6 +19,9 @@ import tensorflow as tf
 import torch
 from torch import Tensor
 
+from midflight.compat.horovod.common.process_sets import ProcessSet
+from midflight.compat.horovod.engine.process import PROCESS
+
 Work = Callable[[list[Tensor]], Sequence[Tensor]]
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
@@ -44,7 +47,10 @@ def to_numpy(tensor: Tensor) -> Any:
 
 
 def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """`work` on the values of the inputs, now or whenever the graph runs; `outputs`: their specs."""
+    """`work` on the values of the inputs, now or whenever the graph runs.
+
+    `outputs`: the specs of what it gives.
+    """
     if tf.executing_eagerly():
         results = work([to_torch(value) for value in inputs])
         return [tf.convert_to_tensor(to_numpy(result)) for result in results]
@@ -80,3 +86,23 @@ def named(kind: str, name: str | None = None) -> str | None:
     # Names of branches and of gradients end in numbers that count what this process has traced.
     place = re.sub(r"[\d_]+$", "", getattr(graph, "name", "graph"))
     return f"{place}.{counts[kind]}"
+
+
+def differentiable(
+    work: Work, inputs: Sequence[Any], outputs: Sequence[Any], gradient: Callable[..., Any]
+) -> list[Any]:
+    """Like `call`; `gradient` makes the inputs' gradients from those of the results."""
+
+    def carried(*tensors: Any) -> Any:
+        return call(work, tensors, outputs), gradient
+
+    return list(tf.custom_gradient(carried)(*inputs))
+
+
+def dense(gradients: Sequence[Any]) -> list[Any]:
+    return [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+
+def members(process_set: ProcessSet) -> int:
+    """How many ranks take part, now; a newcomer is alone until its training function begins."""
+    return process_set.size() if PROCESS.standing.arrived else 1

@@ -8,6 +8,7 @@ other error is touched.
 """
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,10 +27,11 @@ from midflight.runtime.agreement import NOTHING
 from midflight.runtime.standing import Change
 
 _COUNTERS = ("iteration", "iterations")  # what Keras calls an optimizer's count of steps
+_RAISED = re.compile(r"(?:^|\s)(HorovodInternalError|InvalidRequest): (.*)", re.MULTILINE)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """A training function of a state: called again, with what the state holds, after each change."""
+    """A training function of a state: called again, with what the state holds, after a change."""
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,12 +48,11 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def failure(error: Any) -> HorovodInternalError | None:
     """What a collective in a graph has raised; None: this error is about something else."""
-    for line in str(error.message).splitlines():
-        for kind in (InvalidRequest, HorovodInternalError):
-            start, found, rest = line.partition(f"{kind.__name__}: ")
-            if found and not start.strip(" {}()0123456789"):  # nothing but a mark of the node
-                return kind(rest)
-    return None
+    found = _RAISED.search(str(error.message))
+    if found is None:
+        return None
+    kind = InvalidRequest if found[1] == InvalidRequest.__name__ else HorovodInternalError
+    return kind(found[2])
 
 
 class _VariablesState(ObjectState):

@@ -130,11 +130,9 @@ def distributed(
     """Another optimizer with the same settings, and the same state if it has one."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ValueError(_UNKNOWN % optimizer)
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            f"horovod.keras wants Keras on TensorFlow, got KERAS_BACKEND={keras.backend.backend()}; "
-            "on torch use horovod.torch"
-        )
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(f"wanted Keras on TensorFlow, got it on {backend}; set KERAS_BACKEND")
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
     kind = type(optimizer)
@@ -149,7 +147,8 @@ def distributed(
         "__module__": kind.__module__,
     }
     config = optimizer.get_config() | ({"name": name} if name is not None else {})
-    made = type(kind.__name__, (_Distributed, kind), extra).from_config(config)
+    wrapped: Any = type(kind.__name__, (_Distributed, kind), extra)
+    made = wrapped.from_config(config)
     if optimizer.built:
         made.build(optimizer._trainable_variables)
         for own, other in zip(made.variables, optimizer.variables, strict=True):
@@ -169,7 +168,7 @@ def _keep_from_xla() -> None:
     keras.Model._resolve_auto_jit_compile = resolve
 
 
-def DistributedOptimizer(  # noqa: N802, PLR0913
+def DistributedOptimizer(  # noqa: PLR0913
     optimizer: Any,
     name: str | None = None,
     use_locking: bool = False,
@@ -202,7 +201,7 @@ def DistributedOptimizer(  # noqa: N802, PLR0913
     )
 
 
-def PartialDistributedOptimizer(  # noqa: N802
+def PartialDistributedOptimizer(
     optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any
 ) -> Any:
     """Like DistributedOptimizer, but each rank trains `local_layers` for itself."""

@@ -15,9 +15,10 @@ import torch
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow import mpi_ops
 from midflight.compat.horovod.tensorflow.carrying import call, more_rows, named, same
 from midflight.compat.horovod.tensorflow.compression import Compression
+from midflight.compat.horovod.tensorflow.places import size_op
+from midflight.compat.horovod.tensorflow.summing import check_sparse, gather_slices
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.mpi_ops import Average
 
@@ -85,7 +86,7 @@ def _scaled(gradient: Any, how: Reduction) -> Any:
     """A local gradient counts as much as its share of the global batch."""
     if not how.scale_local_gradients:
         return gradient
-    ranks = mpi_ops.size_op(how.process_set.process_set_id or 0)
+    ranks = size_op(how.process_set.process_set_id or 0)
     if isinstance(gradient, tf.IndexedSlices):
         values = gradient.values / tf.cast(ranks, gradient.values.dtype)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -101,7 +102,7 @@ def _together(
     if not places:
         return {}
     if sparse:
-        mpi_ops.check_sparse(how.op)
+        check_sparse(how.op)
     pairs = [how.compression.compress(tf.convert_to_tensor(gradients[place])) for place in dense]
     inputs = [tensor for tensor, _ in pairs]
     outputs = [same(tensor) for tensor in inputs]
@@ -144,7 +145,7 @@ def _reduce(
         )
     for place in range(dense, len(given), 2):
         name = f"{label}.{place}" if label is not None else None
-        results[place : place + 2] = mpi_ops.gather_slices(
+        results[place : place + 2] = gather_slices(
             given[place], given[place + 1], name, how.op, how.process_set
         )
     for batch, handle in zip(batches, asked, strict=True):

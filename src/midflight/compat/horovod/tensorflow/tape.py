@@ -42,7 +42,7 @@ class _Distributed:
         return tf.nest.pack_sequence_as(found, reduced)
 
 
-def DistributedGradientTape(  # noqa: N802, PLR0913
+def DistributedGradientTape(  # noqa: PLR0913
     gradtape: Any,
     device_dense: str = "",
     device_sparse: str = "",
@@ -67,12 +67,12 @@ def DistributedGradientTape(  # noqa: N802, PLR0913
     )
     kind = type(gradtape)
     extra = {"_reduction": reduction, "_local": set(), "__module__": kind.__module__}
-    tape = object.__new__(type(kind.__name__, (_Distributed, kind), extra))
+    tape: Any = object.__new__(type(kind.__name__, (_Distributed, kind), extra))
     tape.__dict__ = gradtape.__dict__
     return tape
 
 
-def PartialDistributedGradientTape(  # noqa: N802, PLR0913
+def PartialDistributedGradientTape(  # noqa: PLR0913
     gradtape: Any,
     device_dense: str = "",
     device_sparse: str = "",

@@ -1,0 +1,1 @@
+"""Where KungFu's scripts find its hook."""

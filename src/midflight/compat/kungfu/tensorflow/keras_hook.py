@@ -1,0 +1,123 @@
+"""ElasticHook as a Keras callback: `model.fit(..., callbacks=[ElasticHook(64, 5, 60_000)])`.
+
+After each batch the models of all workers are averaged, which for SGD is the same as averaging
+gradients, and the cluster is followed. Newcomers are given the model, the optimizer's variables and
+the progress. Keras is imported when the first hook is made, not before.
+"""
+
+import importlib
+from functools import cache
+from typing import Any
+
+import torch
+
+from midflight.compat.kungfu.peer import peer
+from midflight.compat.kungfu.resizing import Progress
+from midflight.compat.kungfu.schedule import parse
+from midflight.errors import UsageError
+from midflight.runtime.group import Group
+from midflight.runtime.reduction import all_reduce
+
+
+class KerasState:
+    """A Keras model and its optimizer, as one thing that is carried to newcomers."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "weights": list(self._model.get_weights()),
+            "optimizer": [_values(variable) for variable in self._variables()],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._model.set_weights(state["weights"])
+        for variable, value in zip(self._variables(), state["optimizer"], strict=True):
+            variable.assign(value)
+
+    def _variables(self) -> list[Any]:
+        optimizer = getattr(self._model, "optimizer", None)
+        if optimizer is None:
+            return []
+        if not getattr(optimizer, "built", True):
+            optimizer.build(self._model.trainable_variables)
+        return list(optimizer.variables)
+
+
+def _values(variable: Any) -> Any:
+    return variable.numpy() if hasattr(variable, "numpy") else variable.value
+
+
+def average(model: Any) -> None:
+    """Every weight becomes the mean over all workers; if a step was missed, theirs are here."""
+    weights = [torch.tensor(weight) for weight in model.get_weights()]
+    sums: list[torch.Tensor] = []
+
+    def exchange(group: Group) -> None:
+        sums[:] = [weight.clone() for weight in weights]
+        for tensor in sums:
+            if tensor.is_floating_point():
+                all_reduce(group, tensor, "mean")
+
+    if peer().step(exchange):
+        model.set_weights([tensor.numpy() for tensor in sums])
+
+
+@cache
+def hook_class() -> Any:
+    try:
+        keras: Any = importlib.import_module("keras")
+    except ModuleNotFoundError:
+        raise UsageError(
+            "the ElasticHook of kungfu.tensorflow is for Keras 3, which is not installed; "
+            "for torch loops there is kungfu.torch.ElasticHook"
+        ) from None
+    base: Any = keras.callbacks.Callback
+
+    class Hook(base):  # type: ignore[misc]
+        def __init__(
+            self,
+            local_batch_size: int,
+            epochs: int,
+            epoch_size: int,
+            schedule: str | None = None,
+        ) -> None:
+            super().__init__()
+            plan = parse(schedule) if schedule else None
+            self.progress = Progress(local_batch_size, epochs * epoch_size, plan)
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            peer().hold("keras", KerasState(self.model))
+            self._begin()
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self._begin()
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if self.progress.exit_reason is None:
+                average(self.model)
+                if not self.progress.end():
+                    self.model.stop_training = True
+
+        def _begin(self) -> None:
+            if self.progress.exit_reason is None and self.progress.begin():
+                share(self.model)
+
+    return Hook
+
+
+def share(model: Any) -> None:
+    """Every weight becomes that of rank 0."""
+    from midflight.compat.kungfu.torch.ops.collective import broadcast_parameters
+
+    weights = {str(n): torch.tensor(weight) for n, weight in enumerate(model.get_weights())}
+    broadcast_parameters(weights)
+    model.set_weights([tensor.numpy() for tensor in weights.values()])
+
+
+def ElasticHook(
+    local_batch_size: int, epochs: int, epoch_size: int, schedule: str | None = None
+) -> Any:
+    """A callback that makes `fit` elastic; `schedule` as in "1:100,2:100"."""
+    return hook_class()(local_batch_size, epochs, epoch_size, schedule)
