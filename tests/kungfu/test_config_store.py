@@ -13,7 +13,7 @@ import pytest
 from midflight.compat.kungfu import config_server
 from midflight.compat.kungfu.cluster import Cluster
 from midflight.compat.kungfu.config import ConfigStoreClient, Outdated
-from midflight.compat.kungfu.config_server import LARGEST_BODY, ConfigServer
+from midflight.compat.kungfu.config_store import LARGEST_BODY, ConfigServer
 from midflight.errors import Refused, TimedOut, Unreachable, UsageError
 from tests.kungfu.commands import Commands, cluster
 

@@ -24,7 +24,7 @@ from midflight import shims
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import FIRST_PORT, RUNNER_PORT, Address, Cluster
 from midflight.compat.kungfu.config import ConfigStoreClient
-from midflight.compat.kungfu.config_server import ConfigServer
+from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.go_flags import Flag
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status

@@ -7,37 +7,30 @@ was registered with `hold` goes to newcomers, and to members that missed a step 
 of it happens in the calling thread.
 """
 
-import atexit
 import os
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from midflight.compat.kungfu.asking import Asking, Outcome, check_size
 from midflight.compat.kungfu.carrying import carry
+from midflight.compat.kungfu.register import Held, Register
+from midflight.compat.kungfu.script_end import watch_the_end
 from midflight.compat.kungfu.settling import Place, Row, Settled, settle
 from midflight.errors import GivenUp, WorldChanged
+from midflight.protocol.environment import WorkerEnv
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.reduction import all_reduce
 from midflight.runtime.standing import Standing
 
-PACE = 0.02  # seconds between two looks at a change that all members wait for
 FURTHEST = 100_000  # boundaries by which a planned change may lie ahead
 KEPT = 1 << 20  # bytes; the result of a larger collective is not kept for those who missed it
 
 
 Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never in a world of one
-
-
-class Held(Protocol):
-    def state_dict(self) -> Mapping[str, Any]: ...
-    def load_state_dict(self, state: Any, /) -> Any: ...
 
 
 class Peer:
@@ -47,15 +40,19 @@ class Peer:
         self.progress = 0
         self._init_progress = int(environ.get("KUNGFU_INIT_PROGRESS") or 0)
         self.optimizers = 0  # how many have been made
-        self._held: dict[str, Held] = {}
-        self._received: dict[str, Any] = {}  # for what has not been registered yet
+        self._register = Register()
         self._holds = False
         self._steps = self._boundaries = self._calls = 0
         self._counted = 0  # boundaries up to this one were passed with the state taken over
         self._told_at = -1
         self._last: list[Tensor] | None = None  # results of the last call
         self._void = False  # nothing counts before the next boundary
-        self._failed = False
+
+    def _finish(self, failed: bool) -> None:
+        """The script has ended: wait for the others, who may need this one's ear."""
+        if not self.detached and not failed:
+            self.standing.finish()
+        self.standing.close()
 
     # --- where this process stands ----------------------------------------------------------
 
@@ -63,9 +60,19 @@ class Peer:
         """Be in a world: the first call of anything does it."""
         if self.standing.arrived or self.detached:
             return
-        self._watch_the_end()
+        watch_the_end(self._finish)
         self.progress = self._init_progress
         self._enter(Place.ARRIVING, self.standing.arrive)
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody has started this process as a member of a job."""
+        return self.standing.env is None
+
+    @property
+    def environment(self) -> WorkerEnv:
+        assert self.standing.env is not None
+        return self.standing.env
 
     @property
     def rank(self) -> int:
@@ -104,7 +111,7 @@ class Peer:
 
     @property
     def _name(self) -> str:
-        return self.standing.env.member if self.standing.env is not None else "m0"
+        return "m0" if self.alone else self.environment.member
 
     # --- boundaries -------------------------------------------------------------------------
 
@@ -142,33 +149,6 @@ class Peer:
     def _has_heard(self) -> bool:
         membership = self.standing._membership
         return membership is not None and membership._switch is not None
-
-    def resize(self, size: int) -> tuple[bool, bool]:
-        """Ask for a size and wait for it; every member calls it at the same place."""
-        check_size(size)
-        self.arrive()
-        if self.standing.env is None or self.size == size or self.detached:
-            return self.boundary()
-        asking = Asking(self.standing.env, size) if self.rank == 0 else None
-        deadline = time.monotonic() + 300.0
-        while True:
-            changed, detached = self.boundary()
-            if changed or detached:
-                return changed, detached
-            mine = Outcome.OPEN if asking is None else asking.outcome
-            refused = mine is Outcome.REFUSED or time.monotonic() > deadline
-            if self.reduce_int(int(refused), "max"):
-                if asking is not None:
-                    print(f"kungfu: not resized to {size}: {asking.reason}", file=sys.stderr)
-                return False, False
-            time.sleep(PACE)
-
-    def propose(self, size: int) -> None:
-        """Ask for a size; the change comes at some later boundary."""
-        check_size(size)
-        self.arrive()
-        if self.standing.env is not None:
-            Asking(self.standing.env, size)
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -255,23 +235,14 @@ class Peer:
 
     def hold(self, name: str, held: Held) -> None:
         """From now on this is part of the state. A newcomer is given what the others have."""
-        self._held[name] = held
-        if name in self._received:
-            held.load_state_dict(self._received.pop(name))
+        self._register.hold(name, held)
 
     def _state(self) -> dict[str, Any]:
-        return {
-            "held": {name: dict(held.state_dict()) for name, held in self._held.items()},
-            "last": self._last,
-        }
+        return {"held": self._register.state(), "last": self._last}
 
     def _take_over(self, state: dict[str, Any], settled: Settled) -> None:
         newcomer = not self._holds
-        for name, found in state["held"].items():
-            if name in self._held:
-                self._held[name].load_state_dict(found)
-            else:
-                self._received[name] = found
+        self._register.take_over(state["held"])
         self._last = state["last"]
         best = settled.furthest
         self._steps, self._calls, self.progress = best.steps, best.calls, best.progress
@@ -318,24 +289,6 @@ class Peer:
             self._boundaries = settled.told_at - 1
         if settled.void:
             self._counted = settled.told_at
-
-    # --- the end ----------------------------------------------------------------------------
-
-    def _watch_the_end(self) -> None:
-        usual = sys.excepthook
-
-        def hook(kind: Any, value: Any, trace: Any) -> None:
-            self._failed = True
-            usual(kind, value, trace)
-
-        sys.excepthook = hook
-        atexit.register(self._finish)
-
-    def _finish(self) -> None:
-        """The script has ended by itself: wait for the others, who may need this one's ear."""
-        if not self.detached and not self._failed:
-            self.standing.finish()
-        self.standing.close()
 
 
 _peer: Peer | None = None

@@ -5,6 +5,7 @@ What it prints is what KungFu's hook prints: how long each resize took, and why 
 
 import time
 
+from midflight.compat.kungfu import sizes
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.schedule import StepBasedSchedule
 
@@ -58,7 +59,7 @@ class Progress:
         if self._schedule is not None:
             wanted = self._schedule(self.step)
             if wanted != size:
-                return at.resize(wanted)
+                return sizes.resize(at, wanted)
         return at.boundary()
 
     def _stop(self, reason: str) -> None:

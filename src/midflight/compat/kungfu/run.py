@@ -26,7 +26,7 @@ from midflight.compat.kungfu.config import (
     Outdated,
     Stored,
 )
-from midflight.compat.kungfu.config_server import ConfigServer
+from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
 from midflight.compat.kungfu.following import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
@@ -40,7 +40,8 @@ from midflight.store.rundir import read_token
 
 SERVER_SECONDS = 60.0  # for a config server that is still starting
 _LOOK_SECONDS = 0.2
-_NEVER_BACK = "86400"  # seconds for which a host that lost a worker of a fixed job is avoided
+_SOON_BACK = ("1", "60")  # seconds for which a host that lost a worker is avoided
+_NEVER_BACK = "86400"  # the same, for a job of fixed size: nobody comes for the one that is lost
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,7 +124,9 @@ def _launch(flags: RunFlags) -> int:
 
 def _options(flags: RunFlags, np: int, where: Sequence[str]) -> Options:
     arguments = ["-np", str(np), "--min-np", "1", "--start-timeout", "60", *where]
-    if not flags.watch:
+    if flags.watch:
+        arguments += ["--cooldown", *_SOON_BACK]
+    else:
         arguments += ["--max-np", str(np), "--cooldown", _NEVER_BACK, _NEVER_BACK]
         arguments += ["--hang-timeout", _NEVER_BACK]  # no boundaries, so no progress to look at
     if flags.warm:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from midflight.compat.horovod.engine.requests import Request
@@ -23,6 +24,8 @@ class Work:
     result: Any = None
 
     def succeed(self, result: Any) -> None:
+        if self.ready is not None:  # whoever waits uses another stream than this thread
+            torch.cuda.current_stream().synchronize()
         self.result = result
         self.done.set()
 

@@ -24,7 +24,7 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Every variable everywhere as on the root. In a graph: the op that does it."""
+    """Every variable everywhere as on the root. In a graph of the old kind: the op that does it."""
     kept = list(variables)
     values = [tf.convert_to_tensor(variable) for variable in kept]
     label = named("broadcast_variables")
@@ -35,7 +35,9 @@ def broadcast_variables(
 
     results = call(work, values, [same(value) for value in values]) if kept else []
     done = [variable.assign(value) for variable, value in zip(kept, results, strict=True)]
-    return None if tf.executing_eagerly() else tf.group(*done)
+    if tf.executing_eagerly() or tf.compat.v1.get_default_graph().building_function:
+        return None
+    return tf.group(*done)
 
 
 def broadcast_flat(

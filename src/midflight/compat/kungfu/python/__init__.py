@@ -4,6 +4,7 @@
 whether this worker is out of it. Nothing communicates before the first of these functions is used.
 """
 
+from midflight.compat.kungfu import sizes
 from midflight.compat.kungfu.peer import peer
 
 __all__ = [
@@ -81,12 +82,12 @@ def all_reduce_int_sum(x: int) -> int:
 
 def resize(n: int | None = None) -> tuple[bool, bool]:
     """(changed, detached). With a size: ask for it and wait. Without: follow what was asked for."""
-    return peer().boundary() if n is None else peer().resize(int(n))
+    return peer().boundary() if n is None else sizes.resize(peer(), int(n))
 
 
 def propose_new_size(new_size: int) -> None:
     """Ask for a size; a later `resize()` sees the change."""
-    peer().propose(int(new_size))
+    sizes.propose(peer(), int(new_size))
 
 
 def change_cluster(progress: int) -> tuple[bool, bool]:

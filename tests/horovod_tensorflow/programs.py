@@ -1,0 +1,30 @@
+"""Programs that use TensorFlow, started as members of a real run."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.run.site import SOURCES, Launched, Site
+
+HERE = Path(__file__).resolve().parent
+PATIENCE = 100.0  # seconds; TensorFlow takes its time on a loaded machine
+
+needs_tensorflow = pytest.mark.skipif(
+    importlib.util.find_spec("tensorflow") is None,
+    reason="TensorFlow is not installed; it is in the extra `tensorflow`",
+)
+
+
+def start(site: Site, program: Path, *flags: str, arguments: tuple[str, ...] = ()) -> Launched:
+    site.env |= {
+        "PYTHONPATH": f"{SOURCES / 'midflight/shims/python'}:{SOURCES}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_NUM_INTRAOP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+    }
+    command = (sys.executable, str(program), *arguments)
+    return site.launch("--name", "digits", *flags, "--", *command)
