@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+TEST_STAMP := $(VENV)/.installed-test
 CONSTRAINTS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
@@ -31,10 +32,15 @@ $(BENCH_STAMP): $(STAMP)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,bench]'
 	@touch $@
 
+# Whatever some tests need beyond that, which is TensorFlow.
+$(TEST_STAMP): $(STAMP)
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,dev,tensorflow]'
+	@touch $@
+
 demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is struck, and what it cost
 	@$(BIN)/python examples/demo
 
-test: $(STAMP) ## run every test (PYTEST_ARGS adds options)
+test: $(TEST_STAMP) ## run every test (PYTEST_ARGS adds options)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## run the inner loop, under a minute: all but the slow tests
