@@ -251,3 +251,19 @@ def test_every_public_name_is_there_with_horovods_parameters() -> None:
     assert hvd.gloo_built() and hvd.gloo_enabled() and not hvd.mpi_enabled()
     with pytest.raises(AttributeError, match=r"'max_size'.*docs/"):
         hvd.max_size  # noqa: B018
+
+
+NAMES = """elastic Compression allgather_object broadcast_object broadcast_optimizer_state
+broadcast_parameters allreduce allreduce_async allreduce_ allreduce_async_ grouped_allreduce
+grouped_allreduce_async grouped_allreduce_ grouped_allreduce_async_ sparse_allreduce_async allgather
+allgather_async grouped_allgather grouped_allgather_async broadcast broadcast_async broadcast_
+broadcast_async_ alltoall alltoall_async reducescatter reducescatter_async grouped_reducescatter
+grouped_reducescatter_async join barrier poll synchronize init shutdown is_initialized
+start_timeline stop_timeline size local_size cross_size rank local_rank cross_rank
+mpi_threads_supported mpi_enabled mpi_built gloo_enabled gloo_built nccl_built ddl_built ccl_built
+cuda_built rocm_built ProcessSet global_process_set add_process_set remove_process_set Average Sum
+Adasum Min Max Product HorovodInternalError DistributedOptimizer SyncBatchNorm"""
+
+
+def test_nothing_of_horovod_torch_is_missing() -> None:
+    assert [name for name in NAMES.split() if not hasattr(hvd, name)] == []

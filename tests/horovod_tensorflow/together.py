@@ -166,7 +166,10 @@ def names_orders_and_sets() -> None:
         order = ["a", "b"] if RANK == 0 else ["b", "a"]
         graph = tf.function(lambda name: hvd.allreduce(tf.constant(1.0), name=name, op=hvd.Sum))
         assert [float(total) for total in pool.map(graph, order)] == [2.0, 2.0]
-    assert hvd.broadcast_object({"rank": RANK, "list": [1, "x"]}, 1) == {"rank": 1, "list": [1, "x"]}
+    assert hvd.broadcast_object({"rank": RANK, "list": [1, "x"]}, 1) == {
+        "rank": 1,
+        "list": [1, "x"],
+    }
     assert hvd.allgather_object(("r", RANK)) == [("r", 0), ("r", 1)]
     kept = [tf.Variable(of(RANK)), keras.Variable(of(RANK, 2)), tf.Variable([RANK])]
     hvd.broadcast_variables(kept, root_rank=1)
@@ -230,7 +233,9 @@ def tape_equals_one_process() -> None:
         trained = model()
         optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
 
-        def step(trained: Any = trained, optimizer: Any = optimizer, options: Any = options) -> None:
+        def step(
+            trained: Any = trained, optimizer: Any = optimizer, options: Any = options
+        ) -> None:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((trained(INPUTS[HALF]) - LABELS[HALF]) ** 2)
             tape = hvd.DistributedGradientTape(tape, **options)
@@ -296,9 +301,7 @@ def several_passes_make_one_step() -> None:
 
 def callbacks_of_fit() -> None:
     """Different weights become the root's; metrics are averaged; the rate warms up."""
-    trained = model(
-        hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.2)), seed=RANK
-    )
+    trained = model(hvd_keras.DistributedOptimizer(keras.optimizers.SGD(0.2)), seed=RANK)
     seen: list[dict[str, Any]] = []
 
     class Watch(keras.callbacks.Callback):

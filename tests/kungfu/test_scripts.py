@@ -1,5 +1,6 @@
 """KungFu's Python API in real training processes."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -71,3 +72,16 @@ def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(
     run = commands.start("kungfu-run", "-w", sys.executable, str(HERE / "keras_script.py"))
     run.says("weight 12 counted 12 steps 12", times=2, within=60)  # 4 alone, 8 in pairs
     assert run.ends(20) == 0, run.lines
+
+
+def test_the_example_learns_while_it_is_resized(commands: Commands) -> None:
+    example = HERE.parents[1] / "examples" / "11-kungfu-slp" / "train.py"
+    done = commands.finish(
+        *("kungfu-run", "-w", sys.executable, str(example), "--steps", "150"),
+        *("--schedule", "1:50,2:50,1:50"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step 50: rank 1 of 2" in done.stdout
+    assert "step 100: no longer needed" in done.stdout
+    (accuracy,) = re.findall(r"finished after 150 steps, accuracy ([0-9.]+)", done.stdout)
+    assert float(accuracy) > 0.9

@@ -49,12 +49,15 @@ class Follower:
         self._hosts: Hosts = first.cluster.slots
         self._asking: asyncio.Task[None] | None = None
         self._again_at = 0.0
-        self._said = ""
+        self._said = self._trouble = ""
         self.cleared = False  # somebody has taken all workers away
         self.stages: list[dict[str, Any]] = [_stage(first, 0)]
 
     async def look(self) -> Hosts:
         await self._read()
+        if self._trouble:  # not said when the job ends before the next look
+            say(f"warning: {self._trouble}")
+            self._trouble = ""
         if self._asking is not None and not self._asking.done():
             return self._hosts
         try:
@@ -112,7 +115,7 @@ class Follower:
 
     def _taken_back(self, why: str) -> None:
         self._again_at = time.monotonic() + AGAIN_SECONDS
-        self._say(f"warning: version {self._stored.version} of the config is not true yet: {why}")
+        self._trouble = f"version {self._stored.version} of the config is not true yet: {why}"
 
     async def _stop(self) -> None:
         if self.cleared:

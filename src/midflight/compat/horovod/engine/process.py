@@ -49,6 +49,7 @@ class Process:
         self._names: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = False
+        self._pid = 0  # a forked child must not say goodbye for its parent
 
     # --- coming and going -------------------------------------------------------------------
 
@@ -56,12 +57,14 @@ class Process:
         if self.ready:
             return
         if self._standing is None:
+            self._pid = os.getpid()
             self._standing = Standing(os.environ, _backend())
             atexit.register(self._end)
         self.ready = True
         if not self._standing.newcomer and not self._standing.arrived:
             self._standing.arrive()
-        self._enter()
+        if self._engine is None:  # after a shutdown it is still there: the world is the same
+            self._enter()
 
     def arrive(self) -> Change | None:
         """A newcomer takes its place. None: this member has had one before."""
@@ -123,7 +126,7 @@ class Process:
 
     def _end(self) -> None:
         """At the end of the program."""
-        if self._ended or self._standing is None:
+        if self._ended or self._standing is None or os.getpid() != self._pid:
             return
         self._ended = True
         self.timeline.stop()

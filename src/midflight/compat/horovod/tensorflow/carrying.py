@@ -7,12 +7,13 @@ whatever else they have traced. Everything goes through the host's memory, also 
 and XLA cannot compile it.
 """
 
+import functools
 import re
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +23,7 @@ from torch import Tensor
 from midflight.compat.horovod.common.process_sets import ProcessSet
 from midflight.compat.horovod.engine.process import PROCESS
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Work = Callable[[list[Tensor]], Sequence[Tensor]]
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
@@ -29,6 +31,12 @@ _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionar
 
 # What TensorFlow lends is not to be written to, and nobody does.
 warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+
+
+def as_written(function: Function) -> Function:
+    """AutoGraph, which rewrites what a tf.function calls, is to leave this alone."""
+    left = tf.autograph.experimental.do_not_convert(function)
+    return cast(Function, functools.wraps(function)(left))
 
 
 def to_torch(array: Any) -> Tensor:
@@ -55,6 +63,7 @@ def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]
         results = work([to_torch(value) for value in inputs])
         return [tf.convert_to_tensor(to_numpy(result)) for result in results]
 
+    @as_written
     def on_arrays(*arrays: Any) -> list[Any]:
         return [to_numpy(result) for result in work([to_torch(array) for array in arrays])]
 

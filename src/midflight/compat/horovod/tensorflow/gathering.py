@@ -14,6 +14,7 @@ from midflight.compat.horovod.common import basics
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.carrying import (
+    as_written,
     call,
     dense,
     differentiable,
@@ -30,6 +31,7 @@ def _place(process_set: ProcessSet) -> int:
     return process_set.rank() if PROCESS.standing.arrived else 0
 
 
+@as_written
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -40,6 +42,7 @@ def allgather(
     return result
 
 
+@as_written
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -79,6 +82,7 @@ def _own_rows(gradients: list[Any], inputs: list[Any], process_set: ProcessSet) 
     return call(work, [*gradients, counts], [same(tensor) for tensor in inputs])
 
 
+@as_written
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -110,6 +114,7 @@ def _at_root(gradient: Any, root_rank: int, process_set: ProcessSet) -> Any:
     return call(work, [gradient], [same(gradient)])[0]
 
 
+@as_written
 def broadcast_(
     variable: Any,
     root_rank: int,
@@ -119,6 +124,7 @@ def broadcast_(
     return variable.assign(broadcast(variable, root_rank, name, process_set=process_set))
 
 
+@as_written
 def alltoall(
     tensor: Any,
     splits: Any = None,

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.tensorflow.carrying import as_written
 from midflight.compat.horovod.tensorflow.compression import Compression
 from midflight.compat.horovod.tensorflow.reducing import (
     Reduction,
@@ -31,6 +32,7 @@ class _Careful:
     TensorFlow does not wait for a gradient before it counts the step.
     """
 
+    @as_written
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         given = list(grads)
         with tf.control_dependencies(_tensors(given)):
@@ -58,6 +60,7 @@ class _Distributed:
                     zeros = tf.zeros(variable.shape, variable.dtype)
                     self._sums[id(variable)] = tf.Variable(zeros, trainable=False)
 
+    @as_written
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         given = list(grads)
         if trainable_variables is None:

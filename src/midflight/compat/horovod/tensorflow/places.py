@@ -8,7 +8,7 @@ import torch
 
 from midflight.compat.horovod.common import basics
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import call
+from midflight.compat.horovod.tensorflow.carrying import as_written, call
 
 
 def _number(ask: Callable[[], int], name: str | None) -> Any:
@@ -19,21 +19,26 @@ def _number(ask: Callable[[], int], name: str | None) -> Any:
     return result if name is None else tf.identity(result, name=name)
 
 
+@as_written
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     return _number(lambda: len(PROCESS.sets.ranks.get(process_set_id, ())), name)
 
 
+@as_written
 def rank_op(name: str | None = None) -> Any:
     return _number(basics.rank, name)
 
 
+@as_written
 def local_size_op(name: str | None = None) -> Any:
     return _number(basics.local_size, name)
 
 
+@as_written
 def local_rank_op(name: str | None = None) -> Any:
     return _number(basics.local_rank, name)
 
 
+@as_written
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     return _number(lambda: int(basics.rank() in PROCESS.sets.ranks.get(process_set_id, ())), name)

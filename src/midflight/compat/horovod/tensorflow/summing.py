@@ -13,6 +13,7 @@ import torch
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.tensorflow.carrying import (
+    as_written,
     call,
     dense,
     differentiable,
@@ -35,6 +36,7 @@ ONLY_SUMS = "Only Sum and Average ops are supported with tf.IndexedSlices"
 # --- allreduce -----------------------------------------------------------------------------
 
 
+@as_written
 def allreduce(  # noqa: PLR0913
     tensor: Any,
     average: bool | None = None,
@@ -61,6 +63,7 @@ def allreduce(  # noqa: PLR0913
     return result
 
 
+@as_written
 def grouped_allreduce(  # noqa: PLR0913
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -151,6 +154,7 @@ def gather_slices(
 # --- reducescatter -------------------------------------------------------------------------
 
 
+@as_written
 def reducescatter(  # noqa: PLR0913
     tensor: Any,
     device_dense: str = "",
@@ -174,6 +178,7 @@ def reducescatter(  # noqa: PLR0913
     return result
 
 
+@as_written
 def grouped_reducescatter(  # noqa: PLR0913
     tensors: Sequence[Any],
     device_dense: str = "",

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.tensorflow.carrying import as_written
 from midflight.compat.horovod.tensorflow.compression import Compression
 from midflight.compat.horovod.tensorflow.reducing import (
     Reduction,
@@ -26,6 +27,7 @@ class _Distributed:
         """Each rank trains this variable for itself."""
         self._local.add(id(source))
 
+    @as_written
     def gradient(
         self,
         target: Any,
@@ -42,6 +44,7 @@ class _Distributed:
         return tf.nest.pack_sequence_as(found, reduced)
 
 
+@as_written
 def DistributedGradientTape(  # noqa: PLR0913
     gradtape: Any,
     device_dense: str = "",
