@@ -31,6 +31,8 @@ def accuracy(model: torch.nn.Module) -> float:
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--num-epochs", type=int, help="of 6,000 images, instead of --steps")
+    parser.add_argument("--data-dir", help="not read: the data are made up")
     parser.add_argument("--batch-size", type=int, default=64, help="of each worker")
     parser.add_argument("--lr", type=float, default=0.01)
     parser.add_argument("--momentum", type=float, default=0.5)
@@ -40,6 +42,8 @@ def parse_args() -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
+    if args.num_epochs:
+        args.steps = args.num_epochs * 6000 // args.batch_size
     torch.manual_seed(0)
     model = torch.nn.Linear(PIXELS, DIGITS)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=args.momentum)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Mode, Phase
 from tests.coordinator.fake_members import Health
 from tests.coordinator.scenario import FakeCluster
@@ -155,3 +156,17 @@ def test_failures_of_such_a_script_are_limited_if_a_limit_is_given() -> None:
         cluster.kill(cluster.running[0], code=1)
         cluster.run(3.0)
     assert cluster.ended is not None and "--max-restarts 1" in cluster.ended[1]
+
+
+def test_a_worker_that_a_leaving_node_has_to_kill_is_no_failure() -> None:
+    cluster = nodes("h0", "h1", min_np=4).run(3.0)
+    cluster.agents["h1"].tell(events.HostNoticed, "h1", 4.0)
+    cluster.run(4.0)
+    assert len(cluster.running) == 4, "fewer are too few, so nobody is let go"
+    cluster.kill("m2", "m3", code=-9)
+    cluster.kill_agent("h1")
+    cluster.run(3.0)
+    assert cluster.ended is None and cluster.state.resets == 0
+    cluster.add_host("h2", 2)
+    cluster.run(3.0)
+    assert {cluster.members[name].host for name in cluster.running} == {"h0", "h2"}

@@ -125,51 +125,31 @@ def gradients_of_collectives() -> None:
     for found in in_both_modes(of_gather, tf.constant(of(RANK, RANK + 1, 2))):
         equal(found, factors[:1] if RANK == 0 else factors[1:])
 
-    def of_sum(mine: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            total = tf.reduce_sum(hvd.allreduce(mine, op=hvd.Sum) * (RANK + 1.0))
-        return tape.gradient(total, mine)
+    def of_collective(collective: Callable[[Any], Any]) -> list[Any]:
+        def gradient(mine: Any) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(mine)
+                total = tf.reduce_sum(collective(mine) * (RANK + 1.0))
+            return tape.gradient(total, mine)
 
-    def of_broadcast(mine: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            total = tf.reduce_sum(hvd.broadcast(mine, 0) * (RANK + 1.0))
-        return tape.gradient(total, mine)
+        return in_both_modes(gradient, tf.constant([1.0, 2.0]))
 
-    def of_alltoall(mine: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            total = tf.reduce_sum(hvd.alltoall(mine) * (RANK + 1.0))
-        return tape.gradient(total, mine)
-
-    def of_reducescatter(mine: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(mine)
-            total = tf.reduce_sum(hvd.reducescatter(mine) * (RANK + 1.0))
-        return tape.gradient(total, mine)
-
-    mine = tf.constant([1.0, 2.0])
-    for found in in_both_modes(of_sum, mine):
+    for found in of_collective(lambda mine: hvd.allreduce(mine, op=hvd.Sum)):
         equal(found, [3.0, 3.0])
-    for found in in_both_modes(of_broadcast, mine):
+    for found in of_collective(lambda mine: hvd.broadcast(mine, 0)):
         equal(found, [1.5, 1.5] if RANK == 0 else [0.0, 0.0])
-    for found in in_both_modes(of_alltoall, mine):
-        equal(found, [1.0, 2.0])
-    for found in in_both_modes(of_reducescatter, mine):
+    for found in [*of_collective(hvd.alltoall), *of_collective(hvd.reducescatter)]:
         equal(found, [1.0, 2.0])
 
 
 def names_orders_and_sets() -> None:
-    """Graphs may submit in any order, objects travel, some ranks may be alone, one may be late."""
+    """Threads may submit in any order, objects travel, a rank may be alone, one may be late."""
     with ThreadPoolExecutor(2) as pool:
         order = ["a", "b"] if RANK == 0 else ["b", "a"]
-        graph = tf.function(lambda name: hvd.allreduce(tf.constant(1.0), name=name, op=hvd.Sum))
-        assert [float(total) for total in pool.map(graph, order)] == [2.0, 2.0]
-    assert hvd.broadcast_object({"rank": RANK, "list": [1, "x"]}, 1) == {
-        "rank": 1,
-        "list": [1, "x"],
-    }
+        totals = pool.map(lambda n: hvd.allreduce(tf.constant(1.0), name=n, op=hvd.Sum), order)
+        assert [float(total) for total in totals] == [2.0, 2.0]
+    wanted = {"rank": 1, "list": [1, "x"]}
+    assert hvd.broadcast_object({"rank": RANK, "list": [1, "x"]}, 1) == wanted
     assert hvd.allgather_object(("r", RANK)) == [("r", 0), ("r", 1)]
     kept = [tf.Variable(of(RANK)), keras.Variable(of(RANK, 2)), tf.Variable([RANK])]
     hvd.broadcast_variables(kept, root_rank=1)
@@ -177,6 +157,8 @@ def names_orders_and_sets() -> None:
         equal(variable, wanted)
     tf.function(lambda: hvd.broadcast_variables([kept[0]], root_rank=0))()
     equal(kept[0], of(1))
+    many = tf.function(lambda: [hvd.allreduce(tf.constant(float(n)), op=hvd.Sum) for n in range(9)])
+    assert [float(total) for total in many()] == [2.0 * n for n in range(9)]
     only = hvd.add_process_set([0])
     if RANK == 0:
         equal(hvd.allreduce(tf.constant([3.0]), process_set=only, op=hvd.Sum), [3.0])
@@ -212,9 +194,7 @@ def plain(steps: int, rate: float = 0.1) -> list[Any]:
     for _ in range(steps):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((alone(INPUTS) - LABELS) ** 2)
-        optimizer.apply_gradients(
-            zip(tape.gradient(loss, alone.trainable_variables), alone.trainable_variables)
-        )
+        optimizer.apply(tape.gradient(loss, alone.trainable_variables), alone.trainable_variables)
     return list(alone.get_weights())
 
 
@@ -225,22 +205,18 @@ def weights_equal(found: Any, wanted: list[Any]) -> None:
 
 def tape_equals_one_process() -> None:
     for options in (
-        {},
-        {"num_groups": 2},
-        {"gradient_predivide_factor": 2.0},
-        {"op": hvd.Average, "sparse_as_dense": True},
+        {"groups": 2},
+        {"gradient_predivide_factor": 2.0, "sparse_as_dense": True},
     ):
         trained = model()
         optimizer = keras.optimizers.SGD(0.1, momentum=0.9)
 
-        def step(
-            trained: Any = trained, optimizer: Any = optimizer, options: Any = options
-        ) -> None:
+        def step(trained: Any = trained, optimizer: Any = optimizer, how: Any = options) -> None:
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((trained(INPUTS[HALF]) - LABELS[HALF]) ** 2)
-            tape = hvd.DistributedGradientTape(tape, **options)
+            tape = hvd.DistributedGradientTape(tape, **how)
             gradients = tape.gradient(loss, trained.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, trained.trainable_variables))
+            optimizer.apply_gradients(zip(gradients, trained.trainable_variables, strict=True))
 
         optimizer.build(trained.trainable_variables)
         step()

@@ -1,5 +1,7 @@
 """The command line of kungfu-run, as Go programs read theirs, and schedules."""
 
+import importlib
+
 import pytest
 
 from midflight.compat.kungfu import cluster_manager, fake_trainer, run
@@ -103,3 +105,10 @@ def test_a_schedule_says_the_size_of_each_step_and_the_last_one_stays() -> None:
     for text in ("", "1", "1:0", "0:5", "a:1", "1:2,,3:4", "1:-1"):
         with pytest.raises(UsageError):
             parse(text)
+
+
+def test_a_name_that_is_not_there_is_named_together_with_the_page_that_lists_what_is() -> None:
+    for module in ("", ".python", ".torch", ".torch.optimizers", ".torch.ops", ".tensorflow"):
+        found = importlib.import_module(f"midflight.compat.kungfu{module}")
+        with pytest.raises(AttributeError, match=r"no 'set_tree' here; docs/"):
+            _ = found.set_tree

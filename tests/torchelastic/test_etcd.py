@@ -4,7 +4,7 @@ import signal
 import uuid
 from base64 import b64encode
 
-from tests.run.site import Site
+from tests.run.site import Site, eventually
 from tests.store.conftest import StartEtcd
 from tests.store.etcd_process import Etcd, free_port
 from tests.torchelastic.nodes import Job, finish
@@ -53,7 +53,7 @@ def test_nodes_come_and_die_and_the_job_goes_on(site: Site, etcd: Etcd) -> None:
     job.stop()
     finish(rest[1])
     finish(newcomer)
-    assert left_in(etcd, name) == 0
+    eventually(lambda: left_in(etcd, name) == 0)  # the killed node's entry ends with its lease
 
 
 def test_a_name_can_be_used_again_after_a_job_that_died_as_a_whole(site: Site, etcd: Etcd) -> None:
@@ -65,6 +65,7 @@ def test_a_name_can_be_used_again_after_a_job_that_died_as_a_whole(site: Site, e
     node.ends()
     again = job.start()
     job.await_size(again, size=1)
+    assert not any("lost" in line for line in again.lines), "it began anew"
     job.stop()
     finish(again)
 
@@ -81,6 +82,16 @@ def test_training_goes_on_while_etcd_is_away(site: Site, start_etcd: StartEtcd) 
     assert [line for line in lines if line.startswith("up")] == [
         f"up 0/1 attempt 0 node 0 pid {worker.pid}"
     ]
+
+
+def test_a_signal_ends_all_in_time_even_if_etcd_is_away(site: Site, start_etcd: StartEtcd) -> None:
+    server = start_etcd()
+    job = Job(site, "--nnodes=1", *meeting(server, "gone"))
+    node = job.start()
+    job.await_size(node, size=1)
+    server.kill()
+    node.send(signal.SIGTERM)
+    assert node.ends(5.0) == 143
 
 
 def test_an_etcd_that_does_not_answer_is_named(site: Site) -> None:

@@ -63,6 +63,8 @@ class Agent:
         self._end: asyncio.Future[int] = self._loop.create_future()
         self._code: int | None = None  # None: not told to end yet
         self.job_code: int | None = None  # how the job ended; None: nobody has said
+        self.job_reason = ""  # why it ended so
+        self.met = False  # whether a coordinator has ever let this agent in
         self._leave_at: float | None = None  # when the notice is used up, by the loop's clock
         self._processes = Processes(f"{MARK}={settings.mark}")
         self._pool = StandbyPool(settings.warm, self._processes, settings.base_environment(), log)
@@ -104,6 +106,7 @@ class Agent:
         return self._end.result()
 
     def _greet(self, wire: AsyncWire) -> list[object]:
+        self.met = True
         self._members.address = self._settings.address or wire.own_address
         joined = AgentJoined(
             self._settings.slots,
@@ -131,7 +134,7 @@ class Agent:
                 self._link.say(StateKept(number))
             case Shutdown(grace, reason, code):
                 self._log.info("told to end: %s", reason)
-                self.job_code = code
+                self.job_code, self.job_reason = code, reason
                 self.take_down(0, grace)
             case _:
                 self._log.warning("a %s is nothing for an agent", type(message).__name__)

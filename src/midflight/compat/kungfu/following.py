@@ -51,7 +51,7 @@ class Follower:
         self._again_at = 0.0
         self._said = self._trouble = ""
         self.cleared = False  # somebody has taken all workers away
-        self.stages: list[dict[str, Any]] = [_stage(first, 0)]
+        self.stages = [_stage(first, 0)]  # the clusters that have become true
 
     async def look(self) -> Hosts:
         await self._read()
@@ -64,24 +64,35 @@ class Follower:
             status = await ask_status_async(self._folder)
         except MidflightError:
             return self._hosts  # it has yet to come up, or is being started again
-        if status.phase not in _CALM or time.monotonic() < self._again_at:
-            return self._hosts
-        if not self._stored.cluster.workers:
+        if status.phase in _CALM and time.monotonic() >= self._again_at:
+            try:
+                await self._act(status)
+            except MidflightError as error:
+                self._taken_back(str(error))
+        return self._hosts
+
+    async def _act(self, status: Status) -> None:
+        workers = self._stored.cluster.workers
+        if not workers:
             await self._stop()
-        elif self._done == self._stored.etag and status.wanted != len(self._stored.cluster.workers):
+        elif self._done == self._stored.etag and status.wanted != len(workers):
             await self._write(status)
         elif await self._know_slots(status):
             self._settle(status)
-        return self._hosts
 
     def _settle(self, status: Status) -> None:
         step = next_step(self._stored.cluster.workers, status, self._slots)
         self._hosts = step.hosts
-        if step.request is not None:
-            self._asking = asyncio.create_task(self._ask(step, step.request))
-        elif self._done != self._stored.etag:
-            self._done = self._stored.etag
-            self.stages.append(_stage(self._stored, status.step))
+        if step.request is None:
+            self._note_done(self._stored, status.step)
+        else:
+            asked = self._ask(step, step.request, self._stored, status.step)
+            self._asking = asyncio.create_task(asked)
+
+    def _note_done(self, stored: Stored, step: int) -> None:
+        self._done = stored.etag
+        if self.stages[-1]["Version"] != stored.version:
+            self.stages.append(_stage(stored, step))
 
     async def _know_slots(self, status: Status) -> bool:
         """Which slots the members are in; False if it has not been written down yet."""
@@ -94,7 +105,7 @@ class Follower:
 
     # --- the coordinator --------------------------------------------------------------------
 
-    async def _ask(self, step: Step, request: ResizeRequested) -> None:
+    async def _ask(self, step: Step, request: ResizeRequested, stored: Stored, at: int) -> None:
         """Hosts first: newcomers must find their slots."""
         try:
             wire = await call_async(self._folder)
@@ -110,7 +121,9 @@ class Follower:
         except (MidflightError, TimeoutError) as error:
             self._taken_back(str(error) or "the coordinator did not answer in time")
         else:
-            if not ended.ok:
+            if ended.ok:
+                self._note_done(stored, at)
+            else:
                 self._taken_back(ended.detail)
 
     def _taken_back(self, why: str) -> None:

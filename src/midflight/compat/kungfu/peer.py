@@ -27,7 +27,7 @@ from midflight.runtime.reduction import all_reduce
 from midflight.runtime.standing import Standing
 
 FURTHEST = 100_000  # boundaries by which a planned change may lie ahead
-KEPT = 1 << 20  # bytes; the result of a larger collective is not kept for those who missed it
+KEPT = 8 << 20  # bytes; the result of a larger collective is not kept for those who missed it
 
 
 Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never in a world of one
@@ -71,6 +71,7 @@ class Peer:
 
     @property
     def environment(self) -> WorkerEnv:
+        """Not for a process that is alone."""
         assert self.standing.env is not None
         return self.standing.env
 
@@ -105,9 +106,9 @@ class Peer:
         return self._void
 
     @property
-    def generation(self) -> int:
-        self.arrive()
-        return self.standing.world.generation
+    def number(self) -> int:
+        """The one in its name, which is never given to another."""
+        return int(self._name.lstrip("m"))
 
     @property
     def _name(self) -> str:
@@ -118,14 +119,13 @@ class Peer:
     def boundary(self) -> tuple[bool, bool]:
         """(whether the world is another one since the last time, whether this one is out of it)."""
         self.arrive()
-        if self.detached:
+        if self._is_out():
             return False, True
         self._void = False
         self._boundaries += 1
         if self._boundaries > self._counted and self._is_due():
             self._enter(Place.BOUNDARY, self.standing.change)
-        out = self._is_out()
-        return out or self._boundaries == self._told_at, out
+        return self._is_out() or self._boundaries == self._told_at, self._is_out()
 
     def _is_out(self) -> bool:
         return self.detached

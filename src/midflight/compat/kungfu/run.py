@@ -151,7 +151,7 @@ def _follow(flags: RunFlags) -> int:
     supervisor = Supervisor(options, claimed, follower)
     with DebugServer(flags.debug_port, lambda: follower.stages):
         code = asyncio.run(supervisor.run())
-    return _kept(flags, 0 if follower.cleared else code)
+        return _kept(flags, 0 if follower.cleared else code)
 
 
 def _first(flags: RunFlags, client: ConfigStoreClient) -> Stored:

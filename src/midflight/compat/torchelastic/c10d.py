@@ -117,6 +117,7 @@ class C10dMeeting:
         if state.phase in _ENDED:
             node.job_ended(state.exit_code or 0)
         else:
+            say("warning: the node that carried the coordinator is gone; this one carries it on")
             self._host(node, replace(state, serial=_far_from(state.serial)), kept)
 
     async def _while_hosting(self, node: Node) -> None:
@@ -150,19 +151,21 @@ class C10dMeeting:
     async def _search(self, node: Node) -> str | None:
         """Where the coordinator is; None: it is this node's turn."""
         began = time.monotonic()
+        former = node.seat.address
         while True:
-            before, after = _order(node)
-            places = [*map(str, self._rendezvous.endpoints), *before, *after]
-            known = [p for p in dict.fromkeys(places) if p not in self._own and p != node.door]
+            before, after = _line(node)
+            first = [former] if former is not None else []
+            places = [*first, *map(str, self._rendezvous.endpoints), *before, *after]
+            known = [p for p in dict.fromkeys(places) if p not in self._own]
             answers = dict(zip(known, await asyncio.gather(*map(look, known)), strict=True))
             for place in known:
                 if answers[place] is Answer.COORDINATOR and await _is_ours(node, place):
                     return place
             patient = time.monotonic() - began < self._rendezvous.lease
-            waits = {Answer.STANDBY, Answer.SILENT} if patient else {Answer.STANDBY}
-            turn = node.kept is not None and not node.leaving
-            if turn and _is_heir(node) and not any(answers[p] in waits for p in before):
-                return None
+            if not node.leaving and _is_heir(node):
+                silent = patient and any(answers.get(p) is Answer.SILENT for p in (*first, *before))
+                if not silent and not any(answers.get(p) is Answer.STANDBY for p in before):
+                    return None
             await asyncio.sleep(_PAUSE)
 
 
@@ -246,7 +249,7 @@ def _is_heir(node: Node) -> bool:
     return any(name == node.identity.name for name, _ in _heirs(node))
 
 
-def _order(node: Node) -> tuple[list[str], list[str]]:
+def _line(node: Node) -> tuple[list[str], list[str]]:
     """The doors of those before this node in line, and of those behind it."""
     before: list[str] = []
     after: list[str] = []

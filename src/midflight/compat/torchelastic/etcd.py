@@ -8,6 +8,7 @@ node begins anew: what it found was left by a job that died as a whole.
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,11 +23,14 @@ from midflight.coordinator.saving import Saving
 from midflight.coordinator.shell import now
 from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
 from midflight.protocol import codec
+from midflight.run.arguments import say
 from midflight.store.interface import Lease, Store
 from midflight.store.opening import open_store
 
 _PATIENCE = 10.0  # seconds for one call
 _PAUSE = 0.1
+_REFUSED_OFTEN = 3  # looks
+_DEPART_SECONDS = 1.0  # what is not cleared up by then ends with the lease
 _ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 _T = TypeVar("_T")
 
@@ -118,14 +122,19 @@ class EtcdMeeting:
                 await node.seat.doubted()
                 await self._see_off(chair)
             else:  # ours, from a time that is over
-                await self._try(self._stand_up)
+                await self._try(functools.partial(self._unseat, chair))
             await asyncio.sleep(_PAUSE)
 
     async def depart(self, complete: bool) -> None:
         if self._renewing is not None:
             self._renewing.cancel()
+        if self._store is None:
+            return
+        work = asyncio.create_task(asyncio.to_thread(self._clear_up, complete))
+        await asyncio.wait([work], timeout=_DEPART_SECONDS)
+        self._store.close()  # whoever still waits for an answer is woken
         with contextlib.suppress(MidflightError):
-            await asyncio.to_thread(self._clear_up, complete)
+            await work
 
     async def _try(self, work: Callable[[], _T]) -> _T | None:
         """Work in a thread; None also if etcd is away, or somebody else was faster."""
@@ -140,21 +149,27 @@ class EtcdMeeting:
         return codec.decode(Chair, codec.loads(entry.value)) if entry is not None else None
 
     async def _see_off(self, chair: Chair) -> None:
-        """It did not answer: wait until it does, or its entry is gone."""
+        """It did not answer: wait until it does, or its entry is gone.
+
+        Where nobody listens any more, its lease need not be waited for. If it was alive all the
+        same, its next write to the state conflicts, and it gives way.
+        """
+        refused = 0
         while await self._try(self._chair) == chair:
-            if await look(chair.address) is Answer.COORDINATOR:
+            answer = await look(chair.address)
+            if answer is Answer.COORDINATOR:
                 return
+            refused = refused + 1 if answer is Answer.NOBODY else 0
+            if refused == _REFUSED_OFTEN:
+                await self._try(functools.partial(self._unseat, chair))
             await asyncio.sleep(_PAUSE)
 
     # --- carrying the coordinator -----------------------------------------------------------
 
-    def _stand_up(self) -> None:
-        assert self._store is not None and self._identity is not None
+    def _unseat(self, chair: Chair) -> None:
+        assert self._store is not None
         entry = self._store.get(f"{self._key}/coordinator")
-        if (
-            entry is not None
-            and codec.decode(Chair, codec.loads(entry.value)).address == self._door
-        ):
+        if entry is not None and entry.value == codec.dumps(chair):
             self._store.delete(f"{self._key}/coordinator", expect=entry.version)
 
     async def _claim(self, node: Node) -> None:
@@ -167,12 +182,14 @@ class EtcdMeeting:
             n for n, answer in zip(others, answers, strict=True) if answer is not Answer.NOBODY
         }
         state = found.state
-        if state is not None and not alive and node.seat.address is None:
+        if state is not None and not alive and not node.met:
             state = None  # left by a job that died as a whole
         if state is None or state.phase in _ENDED:
             state = initial(node.identity.spec, now())
         alive.add(node.identity.name)
         gone = [name for name in state.hosts if name not in alive]
+        if state.hosts:
+            say("warning: the node that carried the coordinator is gone; this one carries it on")
         node.host(state, lambda peers: found.saving, gone)
 
     def _sit_down(self) -> "_Found":
@@ -195,7 +212,6 @@ class EtcdMeeting:
             store.delete(f"{self._key}/secret", expect=None)
         if self._lease is not None:
             self._lease.release()
-        store.close()
 
 
 @dataclass(frozen=True)

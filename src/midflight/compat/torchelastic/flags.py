@@ -127,7 +127,7 @@ def _launching(table: _Table) -> None:
     table.switch("--run-path", help="the script is an absolute path")
     table.switch("--virtual-local-rank", help="each worker sees its own GPU as device 0")
     table.value("--signals-to-handle", default=SIGNALS, help="signals that end this node's part")
-    table.value("--shutdown-timeout", type=_seconds, help="seconds workers get to leave (4)")
+    table.value("--shutdown-timeout", type=_seconds, help="seconds workers get to leave (3)")
     table.value("--warm", type=_number(0), help="workers kept ready to start (beyond torchrun)")
 
 

@@ -24,7 +24,7 @@ from midflight.protocol.messages import KeepState
 REPLACED = 3  # how a shell ends whose job another one has taken over
 _KEEP_SECONDS = 2.0  # for agents to say that they have the state
 _LOOK_SECONDS = 0.1
-_RETIRE_SECONDS = 2.0
+_RETIRE_SECONDS = 1.0
 
 
 def _is_settled(state: State, leaving: str) -> bool:

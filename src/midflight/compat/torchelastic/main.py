@@ -43,8 +43,11 @@ def _main(argv: Sequence[str] | None) -> int:
 async def _run(options: Options) -> int:
     node = TorchrunNode(options, _identity(options), _meeting(options), dict(os.environ))
     code = await node.run()
-    if code and node.failures and code < 128:
-        _tell_failures(options, node)
+    if 0 < code < 128:
+        if node.told_why:
+            say(f"error: {node.told_why}")
+        if node.failures:
+            _tell_failures(options, node)
     return code
 
 

@@ -45,6 +45,11 @@ class Node(Protocol):
     hosted: Hosted | None  # the coordinator, while it runs here
     leaving: bool
 
+    @property
+    def met(self) -> bool:
+        """Whether this node has ever been part of the job."""
+        ...
+
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
     ) -> Hosted:

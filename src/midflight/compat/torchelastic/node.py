@@ -37,6 +37,7 @@ from midflight.errors import HandshakeRefused, MidflightError, Unreachable, Usag
 from midflight.protocol.messages import KeepState, StartMember
 
 _END_SECONDS = 6.0  # for the coordinator to see the other nodes off
+_LAST_SECONDS = 1.0  # the same, when someone waits for the end
 _LAST_RESORT = 4.5  # seconds after a signal, whatever is still under way
 
 
@@ -113,6 +114,7 @@ class TorchrunNode:
         finally:
             attending.cancel()
             if not agent.done():
+                self._agent.leave()
                 self._agent.take_down(1, 0.0)
                 with contextlib.suppress(MidflightError):
                     await agent
@@ -150,13 +152,23 @@ class TorchrunNode:
                 await self.hosted.retire(self.identity.name)
                 self.hosted = None  # whoever looks now finds nobody who decides here
             else:
+                patience = _END_SECONDS if self._signal is None else _LAST_SECONDS
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.hosted.over(), _END_SECONDS)
+                    await asyncio.wait_for(self.hosted.over(), patience)
         if self._signal is not None and job_code != 0:
             return 128 + int(self._signal)
         return code if job_code is None else job_code
 
+    @property
+    def told_why(self) -> str:
+        """Why the job failed, in the words of another node; "" if it was told here."""
+        return "" if self.hosted is not None or not self._agent.job_code else self._agent.job_reason
+
     # --- what a meeting may ask -------------------------------------------------------------
+
+    @property
+    def met(self) -> bool:
+        return self._agent.met
 
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
@@ -279,9 +291,11 @@ def make_name(rank: int | None) -> str:
 
 
 def _logger() -> logging.Logger:
+    """For the agent. That the coordinator moves is told by whoever carries it on."""
     log = logging.getLogger("midflight.torchrun")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("midflight: warning: %(message)s"))
+    handler.addFilter(lambda record: "coordinator" not in str(record.msg))
     log.handlers = [handler]
     log.propagate = False
     log.setLevel(logging.WARNING)

@@ -18,7 +18,7 @@ from midflight.compat.torchelastic.streams import LogOptions, parse_streams
 from midflight.errors import UsageError
 from midflight.protocol.job import JobSpec
 
-GRACE = 4.0  # seconds in which workers can leave before they are killed
+GRACE = 3.0  # seconds in which workers can leave before they are killed
 MOST_WORKERS = 10_000
 _TORCH_SECONDS = 120.0
 _GPUS = "import torch; print(torch.cuda.device_count())"
@@ -166,7 +166,7 @@ def _logs(words: argparse.Namespace) -> LogOptions:
     if words.log_dir and os.path.isfile(words.log_dir):
         raise UsageError(f"--log-dir wants a folder, and {words.log_dir} is a file")
     return LogOptions(
-        folder=words.log_dir,
+        folder=None if words.log_dir == os.devnull else words.log_dir,
         redirects=parse_streams("--redirects", words.redirects),
         tee=parse_streams("--tee", words.tee),
         shown=frozenset(int(part) for part in parts) or None,

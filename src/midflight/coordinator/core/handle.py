@@ -142,7 +142,9 @@ def _exited(draft: Draft, event: events.Exited) -> None:
         draft.say(f"{event.member}: {reason}")
     if member is not None:
         _remember_failure(draft, Ended(member.host, member.slot, event.code))
-        gone(draft, [event.member], event.code, reason)
+        host = draft.state.hosts.get(member.host)
+        leaves = host is not None and host.leaving  # its agent ends what does not leave by itself
+        gone(draft, [event.member], event.code, reason, blameless=leaves)
 
 
 def _remember_failure(draft: Draft, end: Ended) -> None:

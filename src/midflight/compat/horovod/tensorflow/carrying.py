@@ -3,8 +3,9 @@
 A tensor becomes an array and the array a torch tensor of the same memory. In a graph this happens
 in an op that calls Python, one op for as many tensors as belong together. Collectives are matched
 by name; one in a graph is named when the graph is made, by its place in it, so that ranks agree
-whatever else they have traced. Everything goes through the host's memory, also what lies on a GPU,
-and XLA cannot compile it.
+whatever else they have traced. Those of a graph run one after the other, in the order of the
+program: each waits in a thread of TensorFlow's, of which there may be only one. Everything goes
+through the host's memory, also what lies on a GPU, and XLA cannot compile it.
 """
 
 import functools
@@ -64,13 +65,25 @@ def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]
         return [tf.convert_to_tensor(to_numpy(result)) for result in results]
 
     @as_written
-    def on_arrays(*arrays: Any) -> list[Any]:
+    def on_arrays(_: Any, *arrays: Any) -> list[Any]:
         return [to_numpy(result) for result in work([to_torch(array) for array in arrays])]
 
-    made = tf.numpy_function(on_arrays, list(inputs), [spec.dtype for spec in outputs])
+    turn = _turn() if tf.compat.v1.get_default_graph().building_function else None
+    before = tf.constant(0) if turn is None else turn.read_value()
+    made = tf.numpy_function(on_arrays, [before, *inputs], [spec.dtype for spec in outputs])
+    if turn is not None:
+        with tf.control_dependencies(made):
+            turn.assign_add(1)
     for tensor, spec in zip(made, outputs, strict=True):
         tensor.set_shape(spec.shape)
     return list(made)
+
+
+@functools.cache
+def _turn() -> Any:
+    """Read before a collective and written after it, so that TensorFlow keeps them in order."""
+    with tf.init_scope(), tf.device("/CPU:0"):
+        return tf.Variable(0, trainable=False, dtype=tf.int32)
 
 
 def same(tensor: Any) -> Any:

@@ -4,6 +4,9 @@
 whether this worker is out of it. Nothing communicates before the first of these functions is used.
 """
 
+from typing import NoReturn
+
+from midflight.compat.aliasing import missing
 from midflight.compat.kungfu import sizes
 from midflight.compat.kungfu.peer import peer
 
@@ -31,9 +34,8 @@ __all__ = [
 
 
 def uid() -> int:
-    """A number that no other worker of this job has: its slot, and the version of the cluster."""
-    at = peer()
-    return (at.rank << 16) | (at.generation & 0xFFFF)
+    """A number that no other worker of this job has or will have; it stays the same."""
+    return peer().number << 16
 
 
 def current_rank() -> int:
@@ -105,3 +107,7 @@ def init_progress() -> int:
 def progress() -> int:
     """How far the job is, as told to `change_cluster` or counted by an ElasticState."""
     return peer().progress
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("kungfu.python", name)

@@ -3,6 +3,9 @@
 The model and the optimizer that a KungFu optimizer was made for go to newcomers by themselves.
 """
 
+from typing import NoReturn
+
+from midflight.compat.aliasing import missing
 from midflight.compat.kungfu.schedule import step_based_schedule
 from midflight.compat.kungfu.torch import ops, optimizers
 from midflight.compat.kungfu.torch.hook import ElasticHook
@@ -25,3 +28,7 @@ __all__ = [
     "optimizers",
     "step_based_schedule",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("kungfu.torch", name)

@@ -1,5 +1,8 @@
 """`kungfu.torch.ops`: collectives on tensors."""
 
+from typing import NoReturn
+
+from midflight.compat.aliasing import missing
 from midflight.compat.kungfu.torch.ops.collective import (
     all_gather,
     all_reduce,
@@ -25,3 +28,7 @@ __all__ = [
     "wait_all_handles",
     "wait_handle",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("kungfu.torch.ops", name)

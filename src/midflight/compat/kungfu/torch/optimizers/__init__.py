@@ -1,5 +1,8 @@
 """`kungfu.torch.optimizers`: wrap a torch optimizer, and its steps are the cluster's."""
 
+from typing import NoReturn
+
+from midflight.compat.aliasing import missing
 from midflight.compat.kungfu.torch.optimizers.algorithms import (
     PairAveragingOptimizer,
     SynchronousAveragingOptimizer,
@@ -11,3 +14,7 @@ __all__ = [
     "SynchronousAveragingOptimizer",
     "SynchronousSGDOptimizer",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    missing("kungfu.torch.optimizers", name)
