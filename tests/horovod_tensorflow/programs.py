@@ -17,7 +17,8 @@ needs_tensorflow = pytest.mark.skipif(
 )
 
 
-def start(site: Site, program: Path, *flags: str, arguments: tuple[str, ...] = ()) -> Launched:
+def prepare(site: Site) -> None:
+    """What training processes find in their environment."""
     site.env |= {
         "PYTHONPATH": f"{SOURCES / 'midflight/shims/python'}:{SOURCES}",
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -26,5 +27,8 @@ def start(site: Site, program: Path, *flags: str, arguments: tuple[str, ...] = (
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "-1",
     }
-    command = (sys.executable, str(program), *arguments)
-    return site.launch("--name", "digits", *flags, "--", *command)
+
+
+def start(site: Site, program: Path, *flags: str) -> Launched:
+    prepare(site)
+    return site.launch("--name", "digits", *flags, "--", sys.executable, str(program))

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -257,6 +258,9 @@ def optimizer_equals_one_process() -> None:
     assert int(loaded.optimizer.iterations) == 3
     loaded.fit(INPUTS[HALF], LABELS[HALF], **fit | {"epochs": 2})
     weights_equal(loaded, plain(5))
+    tf.config.list_physical_devices = lambda *_: [SimpleNamespace(device_type="GPU")]
+    compiled = [made._resolve_auto_jit_compile() for made in (trained, model(original))]
+    assert compiled == [False, True], "a step that calls Python is not for XLA"
     raises(ValueError, "Average and Sum", lambda: hvd.DistributedOptimizer(original, op=hvd.Adasum))
     raises(ValueError, "doesn't inherit", lambda: hvd.DistributedOptimizer("sgd"))
 
@@ -273,6 +277,13 @@ def several_passes_make_one_step() -> None:
     trained.fit(INPUTS[HALF], LABELS[HALF], **options)
     weights_equal(trained, plain(3))
     assert int(optimizer.iterations) == 6
+
+
+def batch_norm_of_all_rows() -> None:
+    layer = hvd.SyncBatchNormalization()
+    found = tf.function(layer)(tf.constant(INPUTS[HALF]), training=True)
+    wanted = (INPUTS - INPUTS.mean(0)) / np.sqrt(INPUTS.var(0) + layer.epsilon)
+    equal(found, wanted[HALF], 1e-5)
 
 
 def callbacks_of_fit() -> None:
@@ -333,6 +344,23 @@ def errors_in_graphs() -> None:
     other = tf.errors.UnknownError(None, None, "something about the weather")
     assert failure(other) is None
 
+    def train(state: Any) -> str:
+        if state.batch == 1:
+            raise other
+        return "done"
+
+    state = hvd.elastic.TensorFlowState([tf.Variable([float(RANK)])], batch=RANK)
+    assert hvd.elastic.run(train)(state) == "done"
+    equal(state.variables[0], [0.0])
+    assert state.version() is None
+    state.variables[0].assign([5.0])
+    state.restore()
+    equal(state.variables[0], [0.0])
+    state.batch = 1
+    raises(tf.errors.UnknownError, "the weather", lambda: hvd.elastic.run(train)(state))
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    raises(ValueError, "built first", lambda: hvd.elastic.TensorFlowKerasState(unbuilt))
+
 
 CHECKS = (
     reductions,
@@ -343,6 +371,7 @@ CHECKS = (
     tape_equals_one_process,
     optimizer_equals_one_process,
     several_passes_make_one_step,
+    batch_norm_of_all_rows,
     callbacks_of_fit,
     errors_in_graphs,
 )

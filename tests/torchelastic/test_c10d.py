@@ -91,9 +91,9 @@ def test_a_failure_on_one_node_is_restarted_on_all_and_counted_once(site: Site) 
 
 def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Site) -> None:
     endpoint = f"--rdzv-endpoint=127.0.0.2:{free_port()}"
-    job = Job(site, "--nnodes=1:2", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
-    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=3", "--local-addr=127.0.0.2")
-    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=3", "--local-addr=127.0.0.3")
+    job = Job(site, "--nnodes=1:3", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
+    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=2", "--local-addr=127.0.0.2")
+    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=2", "--local-addr=127.0.0.3")
     host, other = job.start(*at_endpoint), job.start(*elsewhere)
     job.await_size(host, other, size=2)
     host.send(signal.SIGKILL)
@@ -101,9 +101,13 @@ def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Sit
     back = job.start(*at_endpoint)
     workers = job.await_size(other, back, size=2)
     assert sorted(worker.rank for worker in workers) == [0, 1]
+    newcomer = job.start(*elsewhere)  # whoever is at the endpoint tells it where to go
+    workers = job.await_size(other, back, newcomer, size=3)
+    assert sorted(worker.rank for worker in workers) == [0, 1, 2]
     job.stop()
-    finish(other)
-    assert [line[:6] for line in finish(back) if line.startswith("up")] == ["up 1/2"]
+    for node in (other, newcomer):
+        finish(node)
+    assert [line[:6] for line in finish(back) if line.startswith("up")] == ["up 1/2", "up 1/3"]
 
 
 def test_workers_are_numbered_node_by_node(site: Site) -> None:

@@ -242,3 +242,13 @@ def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
     node = Launched(["torchrun", "--standalone", PRINT_ENV], env, site.folder)
     assert told(node)[0]["WORLD_SIZE"] == "1"
     assert Path(shims.BIN, "torchrun").exists()
+
+
+def test_a_job_of_one_node_needs_no_folder_of_the_users(site: Site) -> None:
+    (site.folder / "file").touch()
+    home = str(site.folder / "file" / "home")  # cannot be made
+    assert told(torchrun(site, PRINT_ENV, MIDFLIGHT_HOME=home))[0]["RANK"] == "0"
+    flags = ("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
+    node = torchrun(site, *flags, PRINT_ENV, MIDFLIGHT_HOME=home)
+    assert node.ends() == 2
+    assert len(node.lines) == 1 and "MIDFLIGHT_TOKEN_FILE" in node.lines[0], node.lines

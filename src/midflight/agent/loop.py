@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import random
 import signal
 import socket
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.wire import AsyncWire
 
+_QUIET_PORTS = range(20_000, 32_000)
 _AFTER_KILL = 5.0  # a process that SIGKILL does not end by then hangs in the kernel
 
 
@@ -171,6 +173,9 @@ class Agent:
 
 
 def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
+    """It is used seconds later: taken from below the ports that outgoing connections get."""
+    for port in (*random.sample(_QUIET_PORTS, 20), 0):
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("", port))
+            return int(sock.getsockname()[1])
+    raise OSError("no port is free")

@@ -262,6 +262,11 @@ class Membership:
             and group.generation > self._over
         )
 
+    @property
+    def announced(self) -> bool:
+        """Whether a planned change has been heard of, due or not."""
+        return self._switch is not None
+
     def begin_step(self, step: int) -> bool:
         """The training thread begins this step; False if something has just become due."""
         with self._news:

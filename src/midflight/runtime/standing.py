@@ -35,6 +35,7 @@ class Change:
 
     planned: bool  # False: somebody was lost, or it is the first world
     versions: tuple[int, ...]  # by rank, how far the members are; NOTHING: a newcomer
+    torn: bool  # some member did not come from a boundary: what it was doing is unknown
     before: World | None  # None: this member was in no world yet
 
     @property
@@ -94,7 +95,7 @@ class Standing:
             return None
         self.arrived = True
         if self._membership is None:
-            return Change(planned=False, versions=(version,), before=None)
+            return Change(planned=False, versions=(version,), torn=False, before=None)
         self._catch_sigterm()
         self._membership.link.start()
         change = self.change(version)
@@ -111,12 +112,21 @@ class Standing:
 
     # --- changes of the world ---------------------------------------------------------------
 
+    def count(self) -> None:
+        """One boundary more, at which nothing is due; the caller finds changes its own way."""
+        self.steps_done += 1
+        self._let_go()
+
+    @property
+    def announced(self) -> bool:
+        """Whether a planned change has been heard of here."""
+        return self._membership is not None and self._membership.announced
+
     def boundary(self) -> bool:
         """Counts one. True: a change is due here, on every member; `change` carries it out."""
         if self._membership is None or not self.arrived:
             return False
-        self.steps_done += 1
-        self._let_go()
+        self.count()
         if not self._membership.due and self._membership.begin_step(self.steps_done):
             return False
         self._order = self._membership.next_order(self.steps_done)
@@ -147,15 +157,18 @@ class Standing:
         """
         membership = self._membership
         if membership is None:
-            return Change(planned=False, versions=(version,), before=self.world)
+            return Change(planned=False, versions=(version,), torn=True, before=self.world)
         before = self.world if self.holds_state else None
+        torn = self.holds_state and self._order is None
         while True:
             order, self._order = self._order or membership.next_order(self.steps_done), None
             match order:
                 case Enter():
-                    versions = self._enter(membership, order, version)
-                    if versions is not None:
-                        return Change(order.planned, versions, before)
+                    answers = self._enter(membership, order, [version, self.steps_done, torn])
+                    if answers is not None:
+                        versions = tuple(answer[0] for answer in answers)
+                        torn = any(answer[2] for answer in answers)
+                        return Change(order.planned, versions, torn, before)
                 case Leave(generation):
                     membership.say_settled(generation)
                 case Dismissed(reason, failed):
@@ -165,14 +178,16 @@ class Standing:
                     raise SystemExit(0)
                 case None:  # the world is whole: what broke was not the group
                     versions = tuple(v for (v,) in self.group.gather([version]))
-                    return Change(False, versions, before)
+                    return Change(False, versions, True, before)
 
-    def _enter(self, membership: Membership, order: Enter, version: int) -> tuple[int, ...] | None:
-        """Everybody's versions; None if somebody was lost meanwhile, and another world comes."""
+    def _enter(
+        self, membership: Membership, order: Enter, words: list[int]
+    ) -> list[list[int]] | None:
+        """Everybody's words; None if somebody was lost meanwhile, and another world comes."""
         group = order.coming.group
         try:
             order.coming.wait()
-            answers = group.gather([version, self.steps_done])
+            answers = group.gather(words)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, group):
                 raise
@@ -180,10 +195,10 @@ class Standing:
             return None
         self._let_go()
         self._retired, self.group, self.world = self.group, group, group.world
-        self.steps_done = max(steps for _, steps in answers)
+        self.steps_done = max(answer[1] for answer in answers)
         self.holds_state = True
         membership.entered(group)
-        return tuple(theirs for theirs, _ in answers)
+        return answers
 
     def _let_go(self) -> None:
         """Of the world before this one: by the next boundary all others have left it."""

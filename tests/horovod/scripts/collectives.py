@@ -75,13 +75,15 @@ def wrong() -> None:
         hvd.allreduce_(torch.ones(3, dtype=torch.complex64))
     with pytest.raises(NotImplementedError, match="power of 2"):
         hvd.allreduce(torch.ones(3), op=hvd.Adasum)
-    if RANK == 0:
-        hvd.allreduce_async(torch.ones(1), name="twice")
+    if RANK == 0:  # before the others ask, so that the first one is still in flight
+        handle = hvd.allreduce_async(torch.ones(1), name="twice")
         with pytest.raises(HorovodInternalError, match="same name"):
             hvd.allreduce_async(torch.ones(1), name="twice")
+        hvd.barrier()
+        hvd.synchronize(handle)
     else:
+        hvd.barrier()
         hvd.allreduce(torch.ones(1), name="twice")
-    hvd.barrier()
 
 
 def gathering() -> None:

@@ -10,9 +10,11 @@ import re
 import shlex
 from collections.abc import Iterator
 
-OURS = frozenset({"midflight", "arena", "horovodrun"})
+OURS = frozenset(
+    {"midflight", "arena", "horovodrun", "kungfu-run", "kungfu-cluster-manager-example"}
+)
 OTHERS = frozenset(
-    {"torchrun", "mpirun", "mpiexec", "kungfu-run", "deepspeed", "accelerate"}  # not elastic here
+    {"torchrun", "mpirun", "mpiexec", "deepspeed", "accelerate"}  # a run of their own, or none
 )
 OUR_MODULES = frozenset(
     {

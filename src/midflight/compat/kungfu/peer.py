@@ -135,20 +135,16 @@ class Peer:
 
         False, too, if somebody was lost meanwhile: then this is another world already.
         """
-        self.standing.steps_done += 1  # told with the heartbeats
+        self.standing.count()  # told with the heartbeats
         flag = torch.zeros(1, dtype=torch.int64)
 
         def ask() -> None:
-            flag.fill_(self._has_heard())
+            flag.fill_(self.standing.announced)
             all_reduce(self.standing.group, flag, "min")
 
         if not self._tried(Place.BOUNDARY, ask) or not flag.item():
             return False
         return any(self.standing.boundary() for _ in range(FURTHEST))
-
-    def _has_heard(self) -> bool:
-        membership = self.standing._membership
-        return membership is not None and membership._switch is not None
 
     # --- collectives ------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 
 from midflight.compat.torchelastic.hosting import Spreading
-from midflight.compat.torchelastic.looking import Answer, look
+from midflight.compat.torchelastic.looking import Answer, Seen, look
 from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import (
     address_of,
@@ -56,7 +56,9 @@ class C10dMeeting:
     async def arrive(self, identity: Identity) -> Arrival:
         meeting = self._rendezvous
         local = all(is_loopback(endpoint.host) for endpoint in meeting.endpoints)
-        secret = secret_of(meeting.run_id, local, self._environ)
+        secret = secrets.token_hex(32).encode()
+        if not meeting.alone:
+            secret = secret_of(meeting.run_id, local, self._environ)
         listener = self._claim_endpoint()
         self._hosts_first = listener is not None
         if listener is None:
@@ -135,7 +137,7 @@ class C10dMeeting:
                 node.listen_too(listen(endpoint.host, endpoint.port))
                 self._own.add(str(endpoint))
                 return
-        if await look(str(endpoint)) is not Answer.COORDINATOR:
+        if (await look(str(endpoint))).answer is not Answer.COORDINATOR:
             return
         with contextlib.suppress(MidflightError, TimeoutError):  # gone again, or somebody else's
             wire = await dial(str(endpoint), "client", "torchrun", node.secret)
@@ -151,22 +153,32 @@ class C10dMeeting:
     async def _search(self, node: Node) -> str | None:
         """Where the coordinator is; None: it is this node's turn."""
         began = time.monotonic()
-        former = node.seat.address
+        former = [node.seat.address] if node.seat.address is not None else []
+        hints: list[str] = []
         while True:
             before, after = _line(node)
-            first = [former] if former is not None else []
-            places = [*first, *map(str, self._rendezvous.endpoints), *before, *after]
+            places = [*former, *map(str, self._rendezvous.endpoints), *before, *after, *hints]
             known = [p for p in dict.fromkeys(places) if p not in self._own]
-            answers = dict(zip(known, await asyncio.gather(*map(look, known)), strict=True))
+            seen = dict(zip(known, await asyncio.gather(*map(look, known)), strict=True))
             for place in known:
-                if answers[place] is Answer.COORDINATOR and await _is_ours(node, place):
+                if seen[place].answer is Answer.COORDINATOR and await _is_ours(node, place):
                     return place
             patient = time.monotonic() - began < self._rendezvous.lease
-            if not node.leaving and _is_heir(node):
-                silent = patient and any(answers.get(p) is Answer.SILENT for p in (*first, *before))
-                if not silent and not any(answers.get(p) is Answer.STANDBY for p in before):
-                    return None
+            if _is_heir(node) and _nobody_is_first(seen, former, before, patient):
+                return None
+            hints = [found.hint for found in seen.values() if found.hint]
             await asyncio.sleep(_PAUSE)
+
+
+def _nobody_is_first(
+    seen: dict[str, Seen], former: list[str], before: list[str], patient: bool
+) -> bool:
+    """Whether neither the former coordinator nor anybody in line before this node is there."""
+    ahead = [seen[place].answer for place in before if place in seen]
+    silent = [place for place in (*former, *before) if place in seen]
+    if patient and any(seen[place].answer is Answer.SILENT for place in silent):
+        return False
+    return Answer.STANDBY not in ahead
 
 
 def _far_from(serial: int) -> int:
@@ -183,7 +195,7 @@ async def _meet_rival(node: Node) -> None:
     It looks for this one in the same way; of two, the one with the earlier generation yields.
     """
     for door in _doors_of_lost(node):
-        if await look(door) is not Answer.COORDINATOR:
+        if (await look(door)).answer is not Answer.COORDINATOR:
             continue
         with contextlib.suppress(MidflightError, TimeoutError):
             generation = await _generation_at(door, node.secret)
@@ -246,7 +258,7 @@ def _heirs(node: Node) -> list[tuple[str, str]]:
 
 
 def _is_heir(node: Node) -> bool:
-    return any(name == node.identity.name for name, _ in _heirs(node))
+    return not node.leaving and any(name == node.identity.name for name, _ in _heirs(node))
 
 
 def _line(node: Node) -> tuple[list[str], list[str]]:

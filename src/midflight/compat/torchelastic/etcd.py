@@ -156,7 +156,7 @@ class EtcdMeeting:
         """
         refused = 0
         while await self._try(self._chair) == chair:
-            answer = await look(chair.address)
+            answer = (await look(chair.address)).answer
             if answer is Answer.COORDINATOR:
                 return
             refused = refused + 1 if answer is Answer.NOBODY else 0
@@ -179,7 +179,7 @@ class EtcdMeeting:
         others = [name for name in found.doors if name != node.identity.name]
         answers = await asyncio.gather(*(look(found.doors[name]) for name in others))
         alive = {
-            n for n, answer in zip(others, answers, strict=True) if answer is not Answer.NOBODY
+            n for n, seen in zip(others, answers, strict=True) if seen.answer is not Answer.NOBODY
         }
         state = found.state
         if state is not None and not alive and not node.met:

@@ -25,7 +25,7 @@ from midflight.agent.settings import Settings
 from midflight.compat.torchelastic.environment import base_environment, worker_environment
 from midflight.compat.torchelastic.failures import Failure, failure_of
 from midflight.compat.torchelastic.hosting import Hosted
-from midflight.compat.torchelastic.looking import NO_COORDINATOR
+from midflight.compat.torchelastic.looking import standby_word
 from midflight.compat.torchelastic.meeting import Arrival, Identity, Meeting
 from midflight.compat.torchelastic.options import Options
 from midflight.compat.torchelastic.relay import Relay, Seat
@@ -198,7 +198,8 @@ class TorchrunNode:
         if self.hosted is not None:
             await self.hosted.door.serve(reader, writer)
             return
-        writer.write(NO_COORDINATOR)
+        there = self.seat.address
+        writer.write(standby_word(there if there != self.door else None))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()

@@ -5,6 +5,7 @@ What is meant for this machine alone is bound to the loopback. A host name is bo
 interfaces, because the address it has here is often not the one that others see.
 """
 
+import functools
 import ipaddress
 import socket
 
@@ -14,6 +15,7 @@ from midflight.run.addresses import LOOPBACK, address_towards, is_local, join_ad
 BACKLOG = 2048
 
 
+@functools.cache  # names are asked for, and that may take its time
 def is_this_machine(host: str) -> bool:
     """By name, by address, or because the name has one of this machine's addresses."""
     if is_local(host):
@@ -36,7 +38,11 @@ def own_address(endpoint: str, given: str | None) -> str:
     """What the other nodes reach this one at."""
     if given:
         return given
-    return LOOPBACK if is_loopback(endpoint) else address_towards(endpoint)
+    if is_loopback(endpoint):
+        return LOOPBACK
+    found = address_towards(endpoint)
+    # A machine may know its own name by a loopback address; nobody else does.
+    return address_towards(None) if is_loopback(found) else found
 
 
 def listen(host: str, port: int) -> socket.socket:

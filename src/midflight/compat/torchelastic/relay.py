@@ -78,10 +78,10 @@ class Relay:
                 address = await self._seat.known()
         except TimeoutError:
             return None
-        answer, line = await call(address, _PATIENCE)
-        if answer is not Answer.COORDINATOR:
+        seen = await call(address, _PATIENCE)
+        if seen.answer is not Answer.COORDINATOR:
             self._seat.doubt(address)
-        return line
+        return seen.line
 
     async def _pass_on(self, here: Line, there: Line) -> None:
         tune(here.writer.get_extra_info("socket"))

@@ -170,7 +170,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[..., Any]) -> Callable[...,
             try:
                 if due:  # somebody may be lost while the new world is set up, too
                     reset(state)
-                    skip_sync = skip_sync and not _states_may_differ()
+                    skip_sync = _states_agree() if _change is not None else skip_sync
                     state.on_reset()
                 else:
                     begin(state)
@@ -190,9 +190,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[..., Any]) -> Callable[...,
     return wrapper
 
 
-def _states_may_differ() -> bool:
-    """Whether the change that was expected has become another: the same answer on every rank."""
-    return _change is not None and (not _change.planned or bool(_change.behind))
+def _states_agree() -> bool:
+    """Whether every rank came here from the same boundary: the same answer on every rank."""
+    return _change is not None and not (_change.torn or _change.behind or not _change.planned)
 
 
 def begin(state: Any) -> None:

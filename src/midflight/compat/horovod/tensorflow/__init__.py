@@ -63,6 +63,7 @@ from midflight.compat.horovod.tensorflow.optimizer import (
     DistributedOptimizer,
     PartialDistributedOptimizer,
 )
+from midflight.compat.horovod.tensorflow.sync_batch_norm import SyncBatchNormalization
 from midflight.compat.horovod.tensorflow.tape import (
     DistributedGradientTape,
     PartialDistributedGradientTape,
@@ -97,6 +98,7 @@ __all__ = [
     "ProcessSet",
     "Product",
     "Sum",
+    "SyncBatchNormalization",
     "add_process_set",
     "allgather",
     "allgather_object",

@@ -1,0 +1,29 @@
+"""Batch normalization with the mean and the variance of all ranks' batches."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.tensorflow.carrying import as_written
+from midflight.compat.horovod.tensorflow.summing import allreduce
+from midflight.compat.horovod.torch.mpi_ops import Average
+
+
+@keras.saving.register_keras_serializable(package="horovod")
+class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
+    """Ranks count equally; their batches should be of one size."""
+
+    def __init__(self, process_set: ProcessSet = global_process_set, **kwargs: Any) -> None:
+        if kwargs.pop("fused", False):
+            raise ValueError("SyncBatchNormalization does not support fused=True.")
+        super().__init__(**kwargs)
+        self.process_set = process_set
+
+    @as_written
+    def _moments(self, inputs: Any, mask: Any) -> Any:
+        mean, variance = super()._moments(inputs, mask)
+        both = tf.stack([mean, variance + mean**2])
+        mean, squares = tf.unstack(allreduce(both, op=Average, process_set=self.process_set))
+        return mean, squares - mean**2
