@@ -279,6 +279,22 @@ def several_passes_make_one_step() -> None:
     assert int(optimizer.iterations) == 6
 
 
+def half_precision_leaves_out_the_same_steps() -> None:
+    """Where one rank's gradients are not finite, no rank takes the step, and nobody waits."""
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
+    trained = model()
+    trained.compile(optimizer=keras.optimizers.LossScaleOptimizer(optimizer), loss="mse")
+    rows = INPUTS[HALF].copy()
+    rows[0, 0] = np.inf if RANK == 0 else 1.0  # in the first of two batches, on one rank
+    trained.fit(rows, LABELS[HALF], batch_size=2, shuffle=False, verbose=0)
+    assert int(optimizer.iterations) == 1
+    state = hvd.elastic.TensorFlowKerasState(trained)
+    assert state.version() == 1
+    totals = hvd.allgather_object([float(np.sum(weight)) for weight in trained.get_weights()])
+    assert totals[0] == totals[1]
+    assert np.isfinite(totals[0]).all()
+
+
 def batch_norm_of_all_rows() -> None:
     layer = hvd.SyncBatchNormalization()
     found = tf.function(layer)(tf.constant(INPUTS[HALF]), training=True)
@@ -371,6 +387,7 @@ CHECKS = (
     tape_equals_one_process,
     optimizer_equals_one_process,
     several_passes_make_one_step,
+    half_precision_leaves_out_the_same_steps,
     batch_norm_of_all_rows,
     callbacks_of_fit,
     errors_in_graphs,

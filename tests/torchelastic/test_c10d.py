@@ -61,7 +61,7 @@ def test_a_node_that_is_told_to_leave_hands_over_what_it_carries(site: Site) -> 
 
 
 def test_where_all_nodes_are_needed_the_rest_waits_for_another(site: Site) -> None:
-    job = Job(site, "--nnodes=2", *meeting_on_loopback())
+    job = Job(site, "--nnodes=2", "--shutdown-timeout=1", *meeting_on_loopback())
     host, other = job.start(), job.start()
     before = {worker.pid for worker in job.await_size(host, other, size=2)}
     host.send(signal.SIGTERM)

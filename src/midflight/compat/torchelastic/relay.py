@@ -13,7 +13,7 @@ from midflight.compat.torchelastic.looking import Answer, Line, call
 from midflight.protocol.wire import tune
 
 LOOPBACK = "127.0.0.1"
-_PATIENCE = 3.0
+_PATIENCE = 2.0
 _CHUNK = 1 << 16
 
 

@@ -22,7 +22,7 @@ from midflight.compat.horovod.common.exceptions import HorovodInternalError, Inv
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.carrying import to_numpy, to_torch
 from midflight.compat.horovod.tensorflow.functions import broadcast_flat, broadcast_object
-from midflight.compat.horovod.tensorflow.optimizer import careful
+from midflight.compat.horovod.tensorflow.optimizer import careful, innermost
 from midflight.runtime.agreement import NOTHING
 from midflight.runtime.standing import Change
 
@@ -125,8 +125,8 @@ class TensorFlowKerasState(_VariablesState):
     def version(self) -> int | None:
         if self.optimizer is None:
             return None
-        counter = getattr(self.optimizer, "_iterations", self.optimizer.iterations)
-        return int(counter.numpy())
+        optimizer = innermost(self.optimizer)
+        return int(getattr(optimizer, "_iterations", optimizer.iterations).numpy())
 
     def _kept(self) -> Sequence[Any]:
         if self.optimizer is None:

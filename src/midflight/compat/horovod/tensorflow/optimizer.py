@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
+from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.carrying import as_written
 from midflight.compat.horovod.tensorflow.compression import Compression
 from midflight.compat.horovod.tensorflow.reducing import (
@@ -20,8 +21,9 @@ from midflight.compat.horovod.tensorflow.reducing import (
     chosen_groups,
     reduce_gradients,
 )
+from midflight.compat.horovod.tensorflow.summing import allreduce
 from midflight.compat.horovod.tensorflow.tape import local_variables
-from midflight.compat.horovod.torch.mpi_ops import Average, Sum
+from midflight.compat.horovod.torch.mpi_ops import Average, Min, Sum
 
 _UNKNOWN = "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: %s"
 
@@ -138,6 +140,11 @@ def distributed(
         raise ValueError(f"wanted Keras on TensorFlow, got it on {backend}; set KERAS_BACKEND")
     if passes <= 0:
         raise ValueError("backward_passes_per_step must be > 0")
+    if passes > 1 and hasattr(optimizer, "inner_optimizer"):
+        raise ValueError(
+            f"backward_passes_per_step > 1 wants the optimizer inside, got a "
+            f"{type(optimizer).__name__}; put that around the DistributedOptimizer"
+        )
     kind = type(optimizer)
     if issubclass(kind, _Distributed):
         raise ValueError("the optimizer is distributed already")
@@ -156,19 +163,44 @@ def distributed(
         made.build(optimizer._trainable_variables)
         for own, other in zip(made.variables, optimizer.variables, strict=True):
             own.assign(other)
-    _keep_from_xla()
+    _tell_keras()
     return made
 
 
+def innermost(optimizer: Any) -> Any:
+    """Without what Keras puts around an optimizer when it trains in half precision."""
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
 @functools.cache
-def _keep_from_xla() -> None:
-    """Keras has XLA compile training steps on GPUs unless told not to; ours call Python."""
-    original = keras.Model._resolve_auto_jit_compile
+def _tell_keras() -> None:
+    """Two things that Keras decides around an optimizer, it has to decide otherwise around ours.
 
-    def resolve(model: Any) -> bool:
-        return not isinstance(model.optimizer, _Distributed) and bool(original(model))
+    On GPUs it has XLA compile training steps unless told not to; ours call Python. In half
+    precision each rank would leave out a step whose own gradients are not finite, while the others
+    wait for it; all ranks have to leave it out.
+    """
+    resolve = keras.Model._resolve_auto_jit_compile
+    scaling = keras.optimizers.LossScaleOptimizer
+    check = scaling.check_finite
 
-    keras.Model._resolve_auto_jit_compile = resolve
+    def resolve_for_ours(model: Any) -> bool:
+        ours = (model.optimizer, innermost(model.optimizer))
+        return not any(isinstance(one, _Distributed) for one in ours) and bool(resolve(model))
+
+    @as_written
+    def check_everywhere(optimizer: Any, grads: Any) -> Any:
+        finite = check(optimizer, grads)
+        inner = innermost(optimizer)
+        if not isinstance(inner, _Distributed) or PROCESS.standing.env is None:
+            return finite
+        ranks = inner._reduction.process_set
+        return allreduce(tf.cast(finite, tf.int32), op=Min, process_set=ranks) > 0
+
+    keras.Model._resolve_auto_jit_compile = resolve_for_ours
+    scaling.check_finite = check_everywhere
 
 
 def DistributedOptimizer(  # noqa: PLR0913
