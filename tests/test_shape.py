@@ -58,7 +58,9 @@ def test_importing_what_is_not_the_training_process_leaves_torch_alone(module: s
     assert done.stdout.strip() == "", f"import {module} also imported torch"
 
 
-@pytest.mark.parametrize("program", ["midflight.cli.main", "midflight.agent", "midflight.run"])
+@pytest.mark.parametrize(
+    "program", ["midflight.cli.main", "midflight.agent", "midflight.run", "midflight.torchrun"]
+)
 def test_help_is_printed_where_no_third_party_package_is_installed(program: str) -> None:
     # -S leaves site-packages off the path: only the standard library and our own sources remain.
     if program.endswith(".main"):

@@ -144,9 +144,8 @@ def read_to_the_end(sock: socket.socket) -> bytes:
         b"\x00\x00\x00\x02[]",
         struct.pack(">I", 4000) + b"[" * 4000,
         b"\xff" * 100,
-        b"",
     ],
-    ids=["http", "no json", "no message", "nested", "ones", "nothing"],
+    ids=["http", "no json", "no message", "nested", "ones"],
 )
 def test_garbage_is_refused_and_training_goes_on(training: Run, rubbish: bytes) -> None:
     with stranger(training) as sock:
@@ -158,6 +157,16 @@ def test_garbage_is_refused_and_training_goes_on(training: Run, rubbish: bytes) 
     token = RunDir.of("job", training.env).read_token()
     assert token not in said
     training.progress()
+
+
+def test_a_stranger_who_hangs_up_without_a_word_is_no_news(training: Run) -> None:
+    with stranger(training) as sock:
+        sock.shutdown(socket.SHUT_WR)
+        where = f"127.0.0.1:{sock.getsockname()[1]}"
+        said = read_to_the_end(sock)
+    assert RunDir.of("job", training.env).read_token() not in said
+    training.progress()
+    assert not [line for line in training.lines if where in line]
 
 
 def test_a_gigabyte_of_a_stranger_is_not_read(training: Run) -> None:
