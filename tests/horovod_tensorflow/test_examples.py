@@ -9,7 +9,7 @@ import pytest
 from tests.horovod_tensorflow import programs
 from tests.run.site import Launched, Site
 
-pytestmark = [pytest.mark.slow, programs.needs_tensorflow]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), programs.needs_tensorflow]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.horovod_tensorflow import programs
 from tests.run.site import Launched, Site
 
-pytestmark = [pytest.mark.slow, programs.needs_tensorflow]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), programs.needs_tensorflow]
 
 PROGRAM = programs.HERE / "together.py"
 CHECKS = PROGRAM.read_text().partition("CHECKS = (")[2].partition(")")[0].replace(",", "").split()

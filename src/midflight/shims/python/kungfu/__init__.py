@@ -1,5 +1,13 @@
 """`import kungfu` in a process that Midflight started."""
 
-from midflight.compat.aliasing import alias
+import sys
+
+try:
+    from midflight.compat.aliasing import alias
+except ModuleNotFoundError as error:
+    raise ImportError(
+        f"{sys.executable} finds Midflight's kungfu, but not Midflight; install it there: "
+        "pip install midflight"
+    ) from error
 
 alias("kungfu", "midflight.compat.kungfu")
