@@ -26,6 +26,7 @@ from midflight.runtime.group import Group
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
 JOIN_SECONDS = 5.0  # for the thread to end
+GOODBYE_SECONDS = 1.0  # for a last word to be sent
 
 
 class Engine:
@@ -54,6 +55,7 @@ class Engine:
         self._broken: Exception | None = None
         self._closing = False
         self._retired = False
+        self._goodbye_said = threading.Event()
         self._tally = Tally(group.size, settings.fusion_threshold, dict(sets.ranks))
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -102,11 +104,13 @@ class Engine:
         self._retired = True
 
     def say_goodbye(self) -> None:
-        """This member asks for nothing more in this world, or any other."""
+        """This member asks for nothing more. Returns when the others can know, or soon."""
         self._retired = True
         with self._lock:
             self._outbox.append(Request("", words.SHUTDOWN))
         self._wake()
+        if self._thread.is_alive():
+            self._goodbye_said.wait(GOODBYE_SECONDS)
 
     def close(self) -> None:
         """End the thread; what is left fails."""
@@ -159,6 +163,8 @@ class Engine:
             told = self._tell(told + self._count(0, asked))
         elif asked:
             self._lines[0].send(self._abridged(asked, steady))
+        if any(request.kind == words.SHUTDOWN for request in asked):
+            self._goodbye_said.set()
         for response in told:
             self._carry_out(response)
 
