@@ -17,6 +17,8 @@ from tests.torchelastic.nodes import (
     torchrun,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_nodes_come_and_die_and_the_job_goes_on(site: Site) -> None:
     job = Job(site, "--nnodes=1:3", *meeting_on_loopback())

@@ -4,10 +4,14 @@ import signal
 import uuid
 from base64 import b64encode
 
+import pytest
+
 from tests.run.site import Site, eventually
 from tests.store.conftest import StartEtcd
 from tests.store.etcd_process import Etcd, free_port
 from tests.torchelastic.nodes import Job, finish
+
+pytestmark = pytest.mark.slow
 
 CONF = "last_call_timeout=0.3,keep_alive_interval=1,keep_alive_max_attempt=2"
 

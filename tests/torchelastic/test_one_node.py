@@ -14,6 +14,8 @@ from midflight import shims
 from tests.run.site import Launched, Site, eventually
 from tests.torchelastic.nodes import SCRIPTS, Job, finish, torchrun
 
+pytestmark = pytest.mark.slow
+
 PRINT_ENV = str(SCRIPTS / "print_env.py")
 
 
