@@ -19,10 +19,11 @@ def main(megabytes: int) -> None:
     model, optimizer = task.build(megabytes)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     recorder = Recorder.from_env()
+    part = task.Share(0, 1)
 
     @hvd.elastic.run
     def train(state: hvd.elastic.TorchState) -> None:
-        part = task.Share(hvd.rank(), hvd.size())
+        part.rank, part.size = hvd.rank(), hvd.size()
         for x, y in task.batches(megabytes, part, state.step):
             optimizer.zero_grad()
             task.criterion(model(x), y).backward()

@@ -10,6 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,13 +62,28 @@ class Methods:
         self._handles: dict[int, tuple[int, list[Any]]] = {}  # bucket to handle and contexts
         self._sparse: dict[Slot, Any] = {}
         self._requests: dict[tuple[int, int], Request] = {}
+        self._computed = False  # gradients are there that no step has used
         self._synchronized = False
         self._should_synchronize = True
         self._buckets: list[Bucket] = []
         self._slots: dict[Tensor, Slot] = {}
         self._arrange()
-        self._hooks = [p.register_post_accumulate_grad_hook(self._hook) for p in self._slots]
+        self._hooks = [
+            slot.parameter.register_post_accumulate_grad_hook(partial(self._hook, slot))
+            for slot in self._watched()
+        ]
         _living.add(self)
+
+    def _watched(self) -> list[Slot]:
+        """Whose gradients are looked at while backward runs.
+
+        One bucket goes out after backward in any case, and a hook for each of its parameters would
+        cost more than the transfer: two of them tell that there was a backward pass.
+        """
+        if len(self._buckets) != 1:
+            return list(self._slots.values())
+        slots = self._buckets[0].slots
+        return slots if len(slots) < 3 else [slots[0], slots[-1]]
 
     def _arrange(self) -> None:
         groups, count = self._options["groups"], self._options["num_groups"]
@@ -78,13 +94,13 @@ class Methods:
 
     # --- during backward --------------------------------------------------------------------
 
-    def _hook(self, parameter: Tensor) -> None:
-        slot = self._slots[parameter]
+    def _hook(self, slot: Slot, parameter: Tensor) -> None:
         slot.delay -= 1
         if slot.delay > 0:
             return
         if slot.delay < 0:
             raise AssertionError(_MORE_THAN_ONCE)
+        self._computed = True
         bucket = slot.bucket
         bucket.complete += 1
         if bucket.complete == len(bucket.slots) and PROCESS.standing.arrived:
@@ -174,6 +190,7 @@ class Methods:
                 grad.copy_(whole)
 
     def _begin_anew(self) -> None:
+        self._computed = False
         self._handles.clear()
         self._sparse.clear()
         for bucket in self._buckets:
@@ -210,7 +227,7 @@ class Methods:
         return super(self.__class__, self).step(closure)  # type: ignore[misc]
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> Any:
-        if self._handles:
+        if self._computed:
             raise AssertionError(_ZEROED)
         return super(self.__class__, self).zero_grad(*args, **kwargs)  # type: ignore[misc]
 
