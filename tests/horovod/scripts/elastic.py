@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 BATCHES, COMMIT_EVERY = int(sys.argv[1]), int(sys.argv[2])
-hvd.init(process_sets=[[0, 1]])
+first_two = hvd.ProcessSet([0, 1])
+hvd.init(process_sets=[first_two])
 torch.manual_seed(1000 + os.getpid())
 model = nn.Sequential(nn.Linear(10, 20), nn.Tanh(), nn.Linear(20, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
@@ -39,6 +40,9 @@ def train(state: hvd.elastic.TorchState) -> str:
         if state.batch % 20 == 0:
             prints = hvd.allgather(torch.tensor([fingerprint()], dtype=torch.float64))
             assert torch.equal(prints, prints[:1].expand_as(prints)), prints
+            if first_two.included():  # made again in every world
+                both = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=first_two)
+                assert both.item() == min(2, hvd.size())
             if hvd.rank() == 0:
                 print(f"batch {state.batch} size {hvd.size()}", flush=True)
         time.sleep(0.01)
