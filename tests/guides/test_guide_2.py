@@ -42,7 +42,7 @@ def expected(workers: int) -> list[tuple[str, str, str, str]]:
 
 def speakers(logs: str) -> set[int]:
     """The ranks that say their steps in these lines."""
-    return {int(n) for n in re.findall(r"^\[(\d+)\]<stdout>:Step #\d+ +Loss: \d", logs, re.M)}
+    return {int(n) for n in re.findall(r"^\[(\d+)\]<stdout>:Step #\d+\s+Loss: \d", logs, re.M)}
 
 
 def test_guide_2(tmp_path: Path) -> None:

@@ -19,9 +19,10 @@ def usable(host: HostState, state: State, now: float) -> bool:
 
 
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:
-    """(host, slot) pairs that can be given out, hosts in the order in which they came.
+    """(host, slot) pairs that can be given out, hosts in the order in which they were written.
 
-    Or in that of their names, if the job wants it so.
+    Others follow in the order in which they came; or all in that of their names, if the job wants
+    it so.
     """
     taken = {(member.host, member.slot) for member in state.members.values()}
     return [
@@ -35,7 +36,10 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
 
 def _in_order(state: State) -> list[HostState]:
     known = list(state.hosts.values())
-    return sorted(known, key=lambda host: host.name) if state.spec.by_name else known
+    if state.spec.by_name:
+        return sorted(known, key=lambda host: host.name)
+    places = {name: place for place, name in enumerate(state.spec.hosts)}
+    return sorted(known, key=lambda host: places.get(host.name, len(places)))
 
 
 def all_listed_are_there(state: State, now: float) -> bool:
