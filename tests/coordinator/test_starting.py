@@ -199,7 +199,7 @@ def test_a_model_that_differs_fails_the_job_with_that_reason() -> None:
 
 
 def test_ranks_follow_the_hosts_as_they_were_written_whoever_came_first() -> None:
-    cluster = FakeCluster({"late": 1, "h1": 1, "h0": 2}, np=4, hosts=("h0", "h1")).run(1.0)
+    cluster = FakeCluster({"late": 1, "h1": 1, "h0": 2}, np=4, order=("h0", "h1")).run(1.0)
     assert cluster.state.world is not None
     places = [(m.host, m.slot) for m in cluster.state.world.members]
     assert places == [("h0", 0), ("h0", 1), ("h1", 0), ("late", 0)]

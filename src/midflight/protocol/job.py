@@ -24,7 +24,7 @@ class JobSpec:
     timestamps: bool = False  # before each line of output
     output_dir: str | None = None  # where each member's output is kept as well
     eager: bool = False  # min_np members are enough to start once every listed host is there
-    hosts: tuple[str, ...] = ()  # in the order in which they were written; ranks follow it
+    order: tuple[str, ...] = ()  # of the hosts, as they were written; ranks follow it
     ledger: str = ""  # the folder of the members' ledgers; "" for none
     # What torchrun's users ask for. None: the rules of `midflight run` hold.
     max_restarts: int | None = None  # failures of a script without Midflight that are restarted

@@ -54,7 +54,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
         spec = replace(spec, eager=True)
     elif not hosts:
         hosts = _default_hosts(given, spec)
-    spec = replace(spec, hosts=tuple(hosts))
+    spec = replace(spec, order=tuple(hosts))
     _check_room(spec, hosts)
     if not hosts or any(is_local(host) for host in hosts):
         _check_command(command[0], environ)

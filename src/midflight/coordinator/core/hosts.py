@@ -38,7 +38,7 @@ def _in_order(state: State) -> list[HostState]:
     known = list(state.hosts.values())
     if state.spec.by_name:
         return sorted(known, key=lambda host: host.name)
-    places = {name: place for place, name in enumerate(state.spec.hosts)}
+    places = {name: place for place, name in enumerate(state.spec.order)}
     return sorted(known, key=lambda host: places.get(host.name, len(places)))
 
 
