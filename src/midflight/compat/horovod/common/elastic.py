@@ -231,6 +231,3 @@ def reset(state: Any) -> None:
         print(f"horovod: the job has ended: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from None
     process_sets.renew()
-
-
-__all__ = ["NOTHING", "HostUpdateResult", "ObjectState", "State", "run_fn"]

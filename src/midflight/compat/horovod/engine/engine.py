@@ -56,7 +56,7 @@ class Engine:
         self._closing = False
         self._retired = False
         self._goodbye_said = threading.Event()
-        self._tally = Tally(group.size, settings.fusion_threshold, dict(sets.ranks))
+        self._tally = Tally(group.size, dict(sets.ranks))
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         self._awake = False  # a wake-up is in the pipe

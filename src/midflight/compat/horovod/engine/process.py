@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from midflight.compat.horovod.common.exceptions import HorovodInternalError
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.alone import Alone
@@ -228,4 +227,3 @@ def _backend() -> str:
 
 
 PROCESS = Process()
-__all__ = ["NOT_INITIALISED", "PROCESS", "HorovodInternalError", "Process"]

@@ -7,22 +7,18 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Settings:
     fusion_threshold: int = 128 << 20  # bytes
-    cycle_seconds: float = 0.001  # how long work that nobody waits for is gathered
     stall_warning: float = 60.0  # seconds; 0: never
     stall_shutdown: float = 0.0  # seconds; 0: never
     timeline: str = ""  # a file; "": none
-    mark_cycles: bool = False
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> "Settings":
         off = env.get("HOROVOD_STALL_CHECK_DISABLE", "") not in ("", "0")
         return cls(
             fusion_threshold=int(_number(env, "HOROVOD_FUSION_THRESHOLD", 128 << 20)),
-            cycle_seconds=_number(env, "HOROVOD_CYCLE_TIME", 1.0) / 1000,
             stall_warning=0 if off else _number(env, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0),
             stall_shutdown=_number(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0.0),
             timeline=env.get("HOROVOD_TIMELINE", ""),
-            mark_cycles=env.get("HOROVOD_TIMELINE_MARK_CYCLES", "") not in ("", "0"),
         )
 
 

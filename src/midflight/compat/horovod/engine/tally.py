@@ -1,8 +1,8 @@
 """Rank 0's count of who has asked for what: a collective goes ahead when all members have asked.
 
 Members may ask in any order, and wait for some answers before they ask for more; what all have
-asked for is told to all in one order. Allreduces that go together are told as one response, up to
-the fusion threshold. A member that has joined counts as having asked for everything. Pure: no
+asked for is told to all in one order. Allreduces that are ready together are told as one response;
+whoever carries them out decides how much goes into one transfer. A member that has joined counts as having asked for everything. Pure: no
 clock but the one it is given.
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine.requests import GLOBAL_SET, Request, Response, disagreement
 
-WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
 _WITH_JOINED = (words.ALLREDUCE, words.BARRIER)
 
 
@@ -26,7 +25,6 @@ class _Asked:
 @dataclass
 class Tally:
     size: int
-    fusion_threshold: int = 128 << 20  # bytes
     sets: dict[int, tuple[int, ...]] = field(default_factory=dict)
     _open: dict[tuple[int, str], _Asked] = field(default_factory=dict)
     _joined: list[int] = field(default_factory=list)  # in the order in which they came
