@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from midflight.compat.horovod.common import process_sets as sets
-from midflight.compat.horovod.common.process_sets import ProcessSet
 from midflight.compat.horovod.engine.process import NOT_INITIALISED, PROCESS
 from midflight.protocol.world import World
 
@@ -136,4 +135,27 @@ def rocm_built() -> bool:
     return torch.version.hip is not None
 
 
-__all__ = ["ProcessSet"]
+__all__ = [
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]

@@ -111,3 +111,6 @@ def renew() -> None:
             process_set.process_set_id = PROCESS.add_set(ranks)
         else:
             process_set.process_set_id = GLOBAL_SET if ranks else None
+
+
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]

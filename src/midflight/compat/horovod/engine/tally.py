@@ -2,8 +2,8 @@
 
 Members may ask in any order, and wait for some answers before they ask for more; what all have
 asked for is told to all in one order. Allreduces that are ready together are told as one response;
-whoever carries them out decides how much goes into one transfer. A member that has joined counts as having asked for everything. Pure: no
-clock but the one it is given.
+whoever carries them out decides how much goes into one transfer. A member that has joined counts
+as having asked for everything. Pure: no clock but the one it is given.
 """
 
 from collections.abc import Iterable, Mapping

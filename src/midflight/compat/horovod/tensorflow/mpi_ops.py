@@ -1,23 +1,8 @@
 """The collectives and the rest of what scripts look for in `horovod.tensorflow.mpi_ops`."""
 
-from midflight.compat.horovod.common.basics import (
-    cross_rank,
-    cross_size,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    rank,
-    shutdown,
-    size,
-)
-from midflight.compat.horovod.common.process_sets import (
-    ProcessSet,
-    add_process_set,
-    global_process_set,
-    remove_process_set,
-)
+from midflight.compat.horovod.common import basics, process_sets
+from midflight.compat.horovod.common.basics import *  # noqa: F403
+from midflight.compat.horovod.common.process_sets import *  # noqa: F403
 from midflight.compat.horovod.tensorflow.gathering import (
     allgather,
     alltoall,
@@ -54,36 +39,24 @@ __all__ = [
     "Average",
     "Max",
     "Min",
-    "ProcessSet",
     "Product",
     "Sum",
-    "add_process_set",
     "allgather",
     "allreduce",
     "alltoall",
     "barrier",
     "broadcast",
     "broadcast_",
-    "cross_rank",
-    "cross_size",
-    "global_process_set",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
-    "local_rank",
     "local_rank_op",
-    "local_size",
     "local_size_op",
     "process_set_included_op",
-    "rank",
     "rank_op",
     "reducescatter",
-    "remove_process_set",
-    "shutdown",
-    "size",
     "size_op",
 ]
+__all__ += basics.__all__
+__all__ += process_sets.__all__

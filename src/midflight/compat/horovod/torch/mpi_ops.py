@@ -12,30 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from midflight.compat.horovod.common.basics import (  # noqa: F401 - scripts look for them here
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from midflight.compat.horovod.common.basics import *  # noqa: F403 - scripts look for them here
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine.collectives import DTYPES

@@ -6,6 +6,9 @@ import keras
 import tensorflow as tf
 
 from midflight.compat.aliasing import missing
+from midflight.compat.horovod.common import basics, process_sets
+from midflight.compat.horovod.common.basics import *  # noqa: F403
+from midflight.compat.horovod.common.process_sets import *  # noqa: F403
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.tensorflow import (
     Adasum,
@@ -16,34 +19,11 @@ from midflight.compat.horovod.tensorflow import (
     Min,
     Product,
     Sum,
-    add_process_set,
     allgather_object,
     broadcast_object,
     broadcast_variables,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
     mpi_ops,
-    mpi_threads_supported,
-    nccl_built,
     optimizer,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
 )
 from midflight.compat.horovod.tensorflow.keras import callbacks, elastic
 
@@ -150,10 +130,8 @@ __all__ = [
     "Max",
     "Min",
     "PartialDistributedOptimizer",
-    "ProcessSet",
     "Product",
     "Sum",
-    "add_process_set",
     "allgather",
     "allgather_object",
     "allreduce",
@@ -162,30 +140,9 @@ __all__ = [
     "broadcast_object",
     "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_initialized",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]
+__all__ += basics.__all__
+__all__ += process_sets.__all__
