@@ -45,6 +45,7 @@ class MidflightFleet:
 
 class Midflight:
     name = "midflight"
+    script = SCRIPT
 
     def start(self, run: Run, shape: Shape) -> MidflightFleet:
         run.start(
@@ -52,7 +53,7 @@ class Midflight:
                 *("-m", "midflight.run", "--name", NAME),
                 *("-np", str(shape.workers), "--min-np", "1", "--max-np", "16"),
                 *("-H", "localhost:16", "--warm", str(shape.warm), "--cooldown", "1", "60"),
-                *("--", sys.executable, str(SCRIPT), str(shape.megabytes)),
+                *("--", sys.executable, str(self.script), str(shape.megabytes)),
             ],
             home(run),
         )

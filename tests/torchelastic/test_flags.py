@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from midflight.compat.torchelastic.options import Options, parse
-from midflight.compat.torchelastic.rendezvous import Endpoint
 from midflight.compat.torchelastic.streams import Std
 from midflight.errors import UsageError
+from midflight.store.etcd_address import Endpoint
 from tests.run.site import Site
 from tests.torchelastic.nodes import torchrun
 

@@ -65,3 +65,6 @@ class World:
     def host_rank(self, name: str) -> int:
         """The place of the member's host among the hosts, in order of first appearance."""
         return list(self._hosts).index(self._host(name))
+
+
+ALONE = World(1, (Member("m0", "localhost", 0, "127.0.0.1"),))  # plain `python train.py`

@@ -6,6 +6,7 @@ question is one attribute: `due`.
 """
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Sequence
@@ -298,6 +299,12 @@ class Membership:
     def finish(self) -> None:
         self._finished = True
         self.link.send(say.MemberFinished(self._trainer.steps_done))
+
+    def leave_on_sigterm(self, grace: float) -> None:
+        """SIGTERM is a preemption notice, unless the script has other plans for it."""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, lambda *_: self.leave_on_notice(grace))
 
     def leave_on_notice(self, seconds: float) -> None:
         self._notice = seconds

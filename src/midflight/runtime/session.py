@@ -6,7 +6,6 @@ a script does between two boundaries is `job.Job`'s.
 """
 
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -22,7 +21,7 @@ from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
-from midflight.protocol.world import Member, World
+from midflight.protocol.world import ALONE, World
 from midflight.runtime import checkpoint
 from midflight.runtime.agreement import NOTHING, agree
 from midflight.runtime.exact import ExactSync
@@ -39,7 +38,6 @@ from midflight.runtime.schedule import Schedule
 from midflight.runtime.values import Values
 from midflight.store.rundir import read_token
 
-ALONE = World(1, (Member("m0", "localhost", 0, "127.0.0.1"),))
 LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
 
 
@@ -116,7 +114,7 @@ class Session:
             return
         self._awaited = False
         assert self._membership is not None and self._env is not None
-        self._catch_sigterm(self._membership, self._env.grace)
+        self._membership.leave_on_sigterm(self._env.grace)
         self._membership.link.start()
         self._settle()
 
@@ -177,12 +175,6 @@ class Session:
         for group in (*self._retiring, self._group):
             if group is not None:
                 group.close()
-
-    def _catch_sigterm(self, membership: Membership, grace: float) -> None:
-        """SIGTERM is a preemption notice: leave at a step boundary, within the notice."""
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: membership.leave_on_notice(grace))
 
     # --- where the job stands ---------------------------------------------------------------
 

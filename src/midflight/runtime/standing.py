@@ -8,8 +8,6 @@ newcomers is the caller's business: `change` says who is furthest.
 """
 
 import os
-import signal
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.world import Member, World
+from midflight.protocol.world import ALONE, World
 from midflight.runtime.agreement import NOTHING
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.holdings import Holdings
@@ -25,8 +23,6 @@ from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout
 from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
 from midflight.store.rundir import read_token
-
-ALONE = World(1, (Member("m0", "localhost", 0, "127.0.0.1"),))
 
 
 @dataclass(frozen=True)
@@ -96,19 +92,12 @@ class Standing:
         self.arrived = True
         if self._membership is None:
             return Change(planned=False, versions=(version,), torn=False, before=None)
-        self._catch_sigterm()
+        assert self.env is not None
+        self._membership.leave_on_sigterm(self.env.grace)
         self._membership.link.start()
         change = self.change(version)
         self.newcomer = False
         return change
-
-    def _catch_sigterm(self) -> None:
-        """SIGTERM is a preemption notice: leave at a boundary, within the notice."""
-        assert self._membership is not None and self.env is not None
-        membership, grace = self._membership, self.env.grace
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: membership.leave_on_notice(grace))
 
     # --- changes of the world ---------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from midflight.compat.torchelastic.places import (
     listen,
     listen_anywhere,
 )
-from midflight.compat.torchelastic.rendezvous import Endpoint, Rendezvous
+from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.compat.torchelastic.secret import secret_of
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
@@ -37,6 +37,7 @@ from midflight.errors import MidflightError, UsageError
 from midflight.protocol.messages import JobLives, KeepState, Status, StatusRequested
 from midflight.protocol.wire import dial
 from midflight.run.arguments import say
+from midflight.store.etcd_address import Endpoint
 
 _PAUSE = 0.1
 _REUNITE_SECONDS = 0.5  # between two looks at an endpoint that somebody may have come back to

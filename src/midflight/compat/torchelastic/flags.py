@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from midflight.errors import UsageError
+from midflight.run.arguments import seconds
 
 PROGRAM = "torchrun"
 START_METHODS = ("spawn", "fork", "forkserver")
@@ -72,16 +73,6 @@ def _number(least: int) -> Callable[[str], int]:
     return read
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise argparse.ArgumentTypeError(f"wanted seconds, 0 or more, got {text!r}")
-    return value
-
-
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     made = _Parser(
         prog=PROGRAM,
@@ -117,7 +108,7 @@ def _rendezvous(table: _Table) -> None:
 
 def _launching(table: _Table) -> None:
     table.value("--max-restarts", type=_number(0), help="failures after which all start anew (0)")
-    table.value("--monitor-interval", type=_seconds, help="no effect")
+    table.value("--monitor-interval", type=seconds, help="no effect")
     table.value("--start-method", choices=START_METHODS, help="no effect")
     table.value("--event-log-handler", help="no effect")
     table.value("--numa-binding", choices=NUMA_MODES, help="no effect")
@@ -127,7 +118,7 @@ def _launching(table: _Table) -> None:
     table.switch("--run-path", help="the script is an absolute path")
     table.switch("--virtual-local-rank", help="each worker sees its own GPU as device 0")
     table.value("--signals-to-handle", default=SIGNALS, help="signals that end this node's part")
-    table.value("--shutdown-timeout", type=_seconds, help="seconds workers get to leave (3)")
+    table.value("--shutdown-timeout", type=seconds, help="seconds workers get to leave (3)")
     table.value("--warm", type=_number(0), help="workers kept ready to start (beyond torchrun)")
 
 

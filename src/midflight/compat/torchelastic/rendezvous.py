@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from midflight.errors import UsageError
+from midflight.store.etcd_address import Endpoint
 
 BACKENDS = ("c10d", "etcd", "etcd-v2", "static", "midflight")
 ETCD_PORT = 2379
@@ -25,15 +26,6 @@ _READ = {
 # Times of steps that do not exist here.
 _NOT_NEEDED = {"close_timeout", "heartbeat_timeout", "read_timeout", "rank", "use_libuv"}
 _HOST = re.compile(r"[\w.:-]+")
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
