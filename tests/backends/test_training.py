@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from midflight.backends.local import training
-from midflight.backends.local.training import NO_TRAINING, Wish, resize, status
+from midflight.backends import training
+from midflight.backends.training import NO_TRAINING, Wish, resize, status
 from midflight.errors import ConnectionLost
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
@@ -21,6 +22,7 @@ from midflight.protocol.messages import (
     StatusRequested,
 )
 from midflight.protocol.wire import AsyncWire, accept
+from midflight.run.calling import call_async
 from midflight.store.rundir import RunDir
 
 MEMBERS = (
@@ -91,7 +93,7 @@ def test_a_size_is_asked_for_and_progress_is_passed_on(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with coordinator(folder, [Progress("preparing 4 members"), DONE]) as fake:
-            ok, detail = await resize(folder, Wish(4), 20, lines.append)
+            ok, detail = await resize(partial(call_async, folder), Wish(4), 20, lines.append)
         assert (ok, detail) == (True, DONE.detail)
         (request,) = fake.heard
         assert (request.to, request.names) == (4, ())
@@ -107,7 +109,10 @@ def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
     async def scene() -> None:
         refusal = RequestEnded(False, "12 members are more than --max-np 9")
         async with coordinator(folder, [refusal]):
-            assert await resize(folder, Wish(12), 20, print) == (False, refusal.detail)
+            assert await resize(partial(call_async, folder), Wish(12), 20, print) == (
+                False,
+                refusal.detail,
+            )
 
     play(scene)
 
@@ -118,7 +123,7 @@ def test_the_members_of_workers_that_leave_are_named(tmp_path: Path) -> None:
     async def scene() -> None:
         async with coordinator(folder, [DONE]) as fake:
             wish = Wish(None, ("demo-worker-1", "demo-worker-2"))
-            ok, _ = await resize(folder, wish, 20, print)
+            ok, _ = await resize(partial(call_async, folder), wish, 20, print)
         assert ok
         (request,) = fake.heard
         assert (request.to, request.names) == (None, ("m2", "m3"))
@@ -131,7 +136,9 @@ def test_workers_without_a_member_may_leave_at_once(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with coordinator(folder) as fake:
-            ok, detail = await resize(folder, Wish(None, ("demo-worker-2",)), 20, print)
+            ok, detail = await resize(
+                partial(call_async, folder), Wish(None, ("demo-worker-2",)), 20, print
+            )
         assert ok
         assert "demo-worker-2" in detail
         assert fake.heard == []
@@ -144,7 +151,10 @@ def test_a_lost_connection_is_asked_again_with_what_is_left_of_the_time(tmp_path
 
     async def scene() -> None:
         async with coordinator(folder, [], [Progress("preparing")], [DONE]) as fake:
-            assert await resize(folder, Wish(4), 20, print) == (True, DONE.detail)
+            assert await resize(partial(call_async, folder), Wish(4), 20, print) == (
+                True,
+                DONE.detail,
+            )
         assert [request.to for request in fake.heard] == [4, 4, 4]
         assert fake.heard[2].timeout < fake.heard[0].timeout
 
@@ -155,7 +165,7 @@ def test_a_run_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        asking = asyncio.create_task(resize(folder, Wish(4), 20, print))
+        asking = asyncio.create_task(resize(partial(call_async, folder), Wish(4), 20, print))
         await asyncio.sleep(0)
         async with coordinator(folder, [DONE]):
             assert await asking == (True, DONE.detail)
@@ -167,7 +177,7 @@ def test_a_run_that_never_comes_up_is_told_when_the_time_is_over(tmp_path: Path)
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        ok, detail = await resize(folder, Wish(4), 0.3, print)
+        ok, detail = await resize(partial(call_async, folder), Wish(4), 0.3, print)
         assert not ok
         assert "could not be asked within 0.3 s" in detail
 
@@ -181,7 +191,7 @@ def test_a_port_that_belongs_to_another_run_by_now_is_not_mistaken(tmp_path: Pat
         async with coordinator(other, [DONE]):
             folder.make_token()
             folder.write_address(other.read_address() or "")
-            ok, detail = await resize(folder, Wish(4), 0.3, print)
+            ok, detail = await resize(partial(call_async, folder), Wish(4), 0.3, print)
         assert not ok
         assert "token" in detail
 
@@ -203,7 +213,7 @@ def test_an_answer_that_never_comes_is_given_up(
         folder.make_token()
         server = await asyncio.start_server(never, "127.0.0.1", 0)
         folder.write_address(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        ok, detail = await resize(folder, Wish(4), 0.2, print)
+        ok, detail = await resize(partial(call_async, folder), Wish(4), 0.2, print)
         server.close()
         assert not ok
         assert "did not say within 0.2 s" in detail
@@ -215,7 +225,9 @@ def test_a_command_that_starts_no_run_is_answered_for_at_once(tmp_path: Path) ->
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        found = await resize(folder, Wish(4), 20, print, run_expected=False)
+        found = await resize(
+            partial(call_async, folder), Wish(4), 20, print, run_expected=folder.has_spec
+        )
         assert found == (True, NO_TRAINING)
 
     play(scene)
@@ -226,7 +238,9 @@ def test_a_run_that_nobody_expected_is_asked_all_the_same(tmp_path: Path) -> Non
 
     async def scene() -> None:
         async with coordinator(folder, [DONE]) as fake:
-            found = await resize(folder, Wish(4), 20, print, run_expected=False)
+            found = await resize(
+                partial(call_async, folder), Wish(4), 20, print, run_expected=folder.has_spec
+            )
         assert found == (True, DONE.detail)
         assert len(fake.heard) == 1
 
@@ -237,9 +251,9 @@ def test_the_status_is_what_the_coordinator_says_or_none(tmp_path: Path) -> None
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        assert await status(folder) is None
+        assert await status(partial(call_async, folder)) is None
         async with coordinator(folder):
-            assert await status(folder) == STATUS
-        assert await status(folder) is None
+            assert await status(partial(call_async, folder)) == STATUS
+        assert await status(partial(call_async, folder)) is None
 
     play(scene)

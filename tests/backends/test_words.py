@@ -2,7 +2,7 @@
 
 import pytest
 
-from midflight.backends.local.words import (
+from midflight.backends.words import (
     in_place_of_the_shell,
     launchers,
     runs_in_workers,

@@ -140,7 +140,9 @@ class Draft:
         same = not self._changed and self.nodes is self.before.nodes
         if same and self.before.active is not None:
             return self.before, tuple(self.commands)
-        cluster = Cluster(self.nodes, self.jobs, frozenset(self.active))
+        cluster = replace(
+            self.before, nodes=self.nodes, jobs=self.jobs, active=frozenset(self.active)
+        )
         return cluster, (*hostfiles, *self.commands)
 
     def _new_hosts(self) -> list[str]:

@@ -66,10 +66,31 @@ class InstanceStarted(Event):
     instance: str
     attempt: int
     pid: int
+    node: str = ""  # where that was not known before
 
 
 @dataclass(frozen=True)
 class InstanceNotStarted(Event):
+    key: str
+    instance: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InstanceDelayed(Event):
+    """It has not started yet, and this is why; said again when the reason changes."""
+
+    key: str
+    instance: str
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class InstanceLost(Event):
+    """It is gone through no fault of its own: deleted, evicted, or lost with its node."""
+
     key: str
     instance: str
     attempt: int

@@ -34,7 +34,13 @@ JobEvent = (
     | events.ResizeEnded
     | events.ResizeProgressed
 )
-InstanceEvent = events.InstanceStarted | events.InstanceNotStarted | events.InstanceEnded
+InstanceEvent = (
+    events.InstanceStarted
+    | events.InstanceNotStarted
+    | events.InstanceDelayed
+    | events.InstanceLost
+    | events.InstanceEnded
+)
 NodeEvent = (
     events.NodesChanged
     | events.NodeCordoned
@@ -59,7 +65,11 @@ def _take_in(draft: Draft, event: AnyEvent) -> None:
         case events.TimePassed():
             _note_deadlines(draft)
         case (
-            events.InstanceStarted() | events.InstanceNotStarted() | events.InstanceEnded()
+            events.InstanceStarted()
+            | events.InstanceNotStarted()
+            | events.InstanceDelayed()
+            | events.InstanceLost()
+            | events.InstanceEnded()
         ) as news:
             _about_instance(draft, news)
         case events.JobSubmitted():
@@ -108,6 +118,11 @@ def _about_instance(draft: Draft, event: InstanceEvent) -> None:
         case events.InstanceNotStarted():
             text = f"could not be started: {event.reason}"
             ended(draft, event.key, instance, Fate.UNSTARTED, None, text)
+        case events.InstanceDelayed():
+            _delayed(draft, event, instance)
+        case events.InstanceLost():
+            draft.warn(event.key, f"instance/{instance.name}", "Lost", event.reason)
+            ended(draft, event.key, instance, Fate.LOST, None, event.reason)
         case events.InstanceEnded():
             text = event.reason or described(event.code)
             ended(draft, event.key, instance, fate_of(event.code), event.code, text)
@@ -229,7 +244,18 @@ def _started(draft: Draft, event: events.InstanceStarted, instance: Instance) ->
     """Said again after a restart of the server, so times that are known stay."""
     at = draft.now if instance.started_at is None else instance.started_at
     stage = Stage.RUNNING if instance.stage is Stage.STARTING else instance.stage
-    draft.set_instance(event.key, instance.name, pid=event.pid, started_at=at, stage=stage)
+    node = event.node or instance.node
+    known = {"pid": event.pid, "started_at": at, "stage": stage, "node": node}
+    reason = "" if instance.stage is Stage.STARTING else instance.reason
+    draft.set_instance(event.key, instance.name, reason=reason, **known)
     if instance.stage is Stage.STARTING:
-        text = f"running on {instance.node} as process {event.pid}"
+        process = f" as process {event.pid}" if event.pid else ""
+        text = f"running on {node}{process}"
         draft.record(event.key, f"instance/{instance.name}", "Started", text)
+
+
+def _delayed(draft: Draft, event: events.InstanceDelayed, instance: Instance) -> None:
+    if instance.stage is Stage.STARTING and instance.reason != event.reason:
+        draft.set_instance(event.key, instance.name, reason=event.reason)
+        if event.reason:
+            draft.warn(event.key, f"instance/{instance.name}", "Pending", event.reason)

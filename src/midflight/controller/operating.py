@@ -196,7 +196,7 @@ def _waiting_for_room(job: Job) -> list[str]:
     return [
         f"{instance.name} is pending: {instance.reason or 'not placed yet'}"
         for instance in roster.staying(job)
-        if instance.stage is Stage.PENDING
+        if roster.waits(instance)
     ]
 
 

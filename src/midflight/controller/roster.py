@@ -66,6 +66,12 @@ def projected(job: Job) -> int:
     return waiting[-1].target if waiting else size(job)
 
 
+def waits(instance: Instance) -> bool:
+    """It is not up because there is no place for it, as far as anybody knows."""
+    unplaced = instance.stage is Stage.STARTING and not instance.node
+    return instance.stage is Stage.PENDING or unplaced
+
+
 def holds(instance: Instance) -> bool:
     """Whether it has its devices. One that is started again soon keeps its place meanwhile."""
     return instance.stage in ON_NODE or (instance.stage is Stage.PENDING and instance.node != "")
@@ -79,7 +85,7 @@ def hosts(job: Job | None) -> dict[str, int]:
     """What the job's discovery says: workers that are up, and their slots."""
     if job is None:
         return {}
-    return {i.name: max(i.gpus, 1) for i in counted(job) if i.stage in UP}
+    return {i.name: max(i.gpus, 1) for i in counted(job) if i.stage in UP and i.node}
 
 
 def slots(job: Job, workers: int) -> int:

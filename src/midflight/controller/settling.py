@@ -95,7 +95,7 @@ def _is_up(job: Job) -> bool:
 
 def _reason(job: Job) -> str:
     """What is missing, if anything is."""
-    waiting = [i for i in roster.in_order(job) if i.stage is Stage.PENDING]
+    waiting = [i for i in roster.in_order(job) if roster.waits(i)]
     if not waiting:
         return job.reason if job.phase is Phase.PENDING and _starts_anew(job) else ""
     first = waiting[0]

@@ -1,7 +1,8 @@
 """Starting: a job's instances come to be, and those that wait are given a place.
 
 Nothing of a job starts before enough of it fits: the chief with `least` workers, or all of a job
-of fixed size. After that each worker is placed as soon as there is room for it.
+of fixed size. After that each worker is placed as soon as there is room for it. Where another
+scheduler places, everything starts at once, and waits there.
 """
 
 from midflight.controller import roster
@@ -10,6 +11,8 @@ from midflight.controller.draft import Draft
 from midflight.controller.placing import Place
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, NodeStage, Phase, Role, Stage
+
+ELSEWHERE = Place("", ())  # not known before it runs
 
 
 def create(draft: Draft, key: str) -> None:
@@ -39,6 +42,10 @@ def place(draft: Draft, key: str) -> None:
     """Start whatever of the job waits and fits."""
     waiting = _due(draft, key)
     if not waiting or _must_wait(draft, key):
+        return
+    if draft.before.placed_elsewhere:
+        for instance in waiting:
+            _start(draft, key, instance, ELSEWHERE)
         return
     waiting = [instance for instance in waiting if not _back_in_place(draft, key, instance)]
     job = draft.jobs[key]
@@ -145,7 +152,9 @@ def _start(draft: Draft, key: str, instance: Instance, place: Place) -> None:
         ended_at=None,
         retry_at=0.0,
     )
+    draft.commands.append(StartInstance(key, instance.name, attempt))
+    if place is ELSEWHERE:
+        return
     devices = f", devices {','.join(map(str, place.devices))}" if place.devices else ""
     text = f"placed on {place.node}{devices}"
     draft.record(key, f"instance/{instance.name}", "Scheduled", text)
-    draft.commands.append(StartInstance(key, instance.name, attempt))

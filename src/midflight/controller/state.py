@@ -162,6 +162,7 @@ class Node:
 class Cluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)  # by key, NAMESPACE/NAME
+    placed_elsewhere: bool = False  # a scheduler of its own chooses nodes, as on Kubernetes
     # Keys of the jobs to which anything can still happen by itself, so that finished ones cost
     # nothing. It follows from the jobs; None: not counted yet.
     active: frozenset[str] | None = None

@@ -45,7 +45,7 @@ def summary(cluster: Cluster, job: Job, now: float, folder: str) -> JobSummary:
         "minWorkers": spec.least,
         "maxWorkers": spec.most,
         "requestGPUs": job.wanted * spec.gpus,
-        "allocatedGPUs": sum(len(i.devices) for i in job.instances.values() if i.stage in ON_NODE),
+        "allocatedGPUs": _allocated(job),
         "chiefName": roster.chief_name(spec),
         "node": _address(cluster, chief.node) if chief is not None else NONE,
         "commit": job.commit,
@@ -61,6 +61,10 @@ def view(cluster: Cluster, job: Job, now: float, folder: str) -> JobView:
         "operations": [operation_view(operation) for operation in job.operations],
         "spec": codec.encode(shown(job.spec)),
     }
+
+
+def _allocated(job: Job) -> int:
+    return sum(i.gpus for i in job.instances.values() if i.stage in ON_NODE and i.node)
 
 
 def duration(job: Job, now: float) -> float:

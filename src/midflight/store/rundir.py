@@ -56,6 +56,11 @@ class RunDir:
     def ledgers(self) -> Path:
         return self.path / "ledgers"
 
+    @property
+    def has_spec(self) -> bool:
+        """Whether a run was ever begun here."""
+        return (self.path / "spec.json").exists()
+
     def read_spec(self) -> JobSpec:
         return codec.decode(JobSpec, codec.loads(self._read("spec.json")))
 

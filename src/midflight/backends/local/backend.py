@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from midflight.backends import training, words
 from midflight.backends.interface import LogQuery, Tell
-from midflight.backends.local import chaos, code, devices, logs, training, words
+from midflight.backends.local import chaos, code, devices, logs
 from midflight.backends.local.errands import Errands
 from midflight.backends.local.folder import InstanceFolders
 from midflight.backends.local.instances import Instances, TellNote
@@ -29,6 +30,7 @@ from midflight.controller.state import ON_NODE, Cluster, Job, Node
 from midflight.errors import MidflightError, NotFound
 from midflight.protocol.messages import Status
 from midflight.protocol.views import GpuView
+from midflight.run.calling import call_async
 from midflight.store.rundir import RunDir
 
 ADOPT_SECONDS = 5.0  # that a start waits for instances to be found; the rest is told later
@@ -84,7 +86,7 @@ class LocalBackend:
         return str(self._jobs.folder(job.key).path)
 
     async def training(self, job: Job) -> Status | None:
-        return await training.status(self._run(job))
+        return await training.status(partial(call_async, self._run(job)))
 
     def logs(self, job: Job, query: LogQuery, over: Callable[[], bool]) -> AsyncIterator[bytes]:
         folders = InstanceFolders(self._jobs.folder(job.key), [i.name for i in in_order(job)])
@@ -177,11 +179,12 @@ class LocalBackend:
         def progress(line: str) -> None:
             self._tell(events.ResizeProgressed(time.time(), key, operation, line))
 
-        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
+        run = self._run(job)
+        expected = words.uses_midflight(job.spec.command, job.spec.run_in) or run.has_spec
         wish = training.Wish(command.members, command.leaving)
         try:
             ok, detail = await training.resize(
-                self._run(job), wish, command.timeout, progress, expected
+                partial(call_async, run), wish, command.timeout, progress, expected
             )
         except Exception as error:
             bug = f"a bug: {error!r}"

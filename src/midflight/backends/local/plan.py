@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from midflight import shims
-from midflight.backends.local.words import in_place_of_the_shell, runs_in_workers
+from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role

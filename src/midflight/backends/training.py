@@ -1,12 +1,12 @@
 """Asking the training of a job: what it does now, and whether it goes on with another size.
 
-The answers come from the coordinator of the job's run, found through `JOB/run`. A size is asked
-for absolutely and leavers by name, so that a question whose answer was lost can be asked again
-until its time is over. A job that will never have a run is answered for at once.
+The answers come from the coordinator of the job's run, which `Dial` reaches wherever it is. A size
+is asked for absolutely and leavers by name, so that a question whose answer was lost can be asked
+again until its time is over. A job that will never have a run is answered for at once.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from midflight.errors import ConnectionLost, MidflightError, ProtocolError, Unreachable, UsageError
@@ -18,14 +18,14 @@ from midflight.protocol.messages import (
     StatusRequested,
 )
 from midflight.protocol.wire import AsyncWire
-from midflight.run.calling import call_async
-from midflight.store.rundir import RunDir
 
 STATUS_SECONDS = 3.0
 LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
 NO_TRAINING = "no training takes part: the command does not use midflight run or horovodrun"
 _PAUSE = 0.1
 _AGAIN = (Unreachable, ConnectionLost, UsageError)  # not up yet, being started again
+
+Dial = Callable[[], Awaitable[AsyncWire]]  # a wire to the run's coordinator; Unreachable if none
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Wish:
     leaving: tuple[str, ...] = ()
 
 
-async def status(folder: RunDir) -> Status | None:
+async def status(dial: Dial) -> Status | None:
     """What the coordinator says now, None if nobody answers soon."""
     try:
         async with asyncio.timeout(STATUS_SECONDS):
-            wire = await _call(folder)
+            wire = await _call(dial)
             try:
                 return await _ask_status(wire)
             finally:
@@ -50,7 +50,7 @@ async def status(folder: RunDir) -> Status | None:
 
 
 async def resize(
-    folder: RunDir,
+    dial: Dial,
     wish: Wish,
     timeout: float,
     progress: Callable[[str], None],
@@ -58,16 +58,16 @@ async def resize(
 ) -> tuple[bool, str]:
     """Whether the training has done as wished, and its words for that. Ends after the timeout.
 
-    `run_expected`: the command is one that starts a run, so that it is waited for.
+    `run_expected`: there is a run, or the command is one that starts it, so it is waited for.
     """
-    if not run_expected and not (folder.path / "spec.json").exists():
+    if not run_expected:
         return True, NO_TRAINING
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout
     while True:
         try:
             async with asyncio.timeout_at(deadline + LATE):
-                return await _once(folder, wish, deadline, progress)
+                return await _once(dial, wish, deadline, progress)
         except TimeoutError:
             return False, f"the training did not say within {timeout:g} s what became of it"
         except _AGAIN as error:
@@ -79,9 +79,9 @@ async def resize(
 
 
 async def _once(
-    folder: RunDir, wish: Wish, deadline: float, progress: Callable[[str], None]
+    dial: Dial, wish: Wish, deadline: float, progress: Callable[[str], None]
 ) -> tuple[bool, str]:
-    wire = await _call(folder)
+    wire = await _call(dial)
     try:
         now = await _ask_status(wire)
         left = max(deadline - asyncio.get_running_loop().time(), 0.0)
@@ -95,9 +95,9 @@ async def _once(
         wire.close()
 
 
-async def _call(folder: RunDir) -> AsyncWire:
+async def _call(dial: Dial) -> AsyncWire:
     try:
-        return await call_async(folder)
+        return await dial()
     except ProtocolError as error:  # the port of a run that was cut off may be another's by now
         raise Unreachable(str(error)) from None
 
