@@ -1,0 +1,1 @@
+"""Jobs on Kubernetes: what is pure (manifests, what an object means, status) and what is not."""

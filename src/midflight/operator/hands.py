@@ -1,0 +1,196 @@
+"""Hands: what is to be done for one job at the API server, and at its coordinator.
+
+Everything here may be done twice: what exists already is found, what is gone already is fine. A pod
+that cannot be made is no failure of the job: the reason is kept in `delays` until it can be.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from midflight.backends import training, words
+from midflight.backends.kubernetes import code_sync, furniture, names, pods
+from midflight.backends.kubernetes.observing import (
+    CreateCodePod,
+    CreatePod,
+    DeletePod,
+    Order,
+    Pods,
+    launcher_ip,
+)
+from midflight.controller.commands import AskResize
+from midflight.controller.events import Event, InstanceNotStarted, ResizeEnded, ResizeProgressed
+from midflight.controller.state import Job
+from midflight.errors import Exists, MidflightError, NotFound, Unreachable
+from midflight.operator.api import Api, Object, Rejected
+from midflight.protocol.wire import AsyncWire, dial
+
+CALLER = "midflight-operator"
+AT_ONCE = 16  # requests of one job at a time
+PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
+RETRY = 1.0  # seconds until a pod that could not be made is tried again
+
+log = logging.getLogger("midflight.operator")
+Tell = Callable[[Event], None]
+
+
+@dataclass
+class Hands:
+    """Of one job."""
+
+    api: Api
+    site: pods.Site
+    secret: bytes = field(repr=False)  # the operator's own
+    tell: Tell
+    put_pod: Callable[[Object], None]
+    clock: Callable[[], float]
+    delays: dict[str, str] = field(default_factory=dict)  # instance to reason
+    retry_at: float | None = None
+    _furnished: bool = False
+    _hosts: tuple[object, ...] | None = None  # what was last written
+    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+
+    # --- pods -------------------------------------------------------------------------------
+
+    async def carry_out(self, obj: Object, job: Job, orders: list[Order]) -> None:
+        creations = [order for order in orders if isinstance(order, CreatePod)]
+        deletions = [order for order in orders if isinstance(order, DeletePod)]
+        namespace = job.spec.namespace
+        await _in_parallel(
+            [self.api.delete("Pod", namespace, each.name, each.grace) for each in deletions]
+        )
+        self.retry_at = None
+        if any(isinstance(order, CreateCodePod) for order in orders):
+            await self._create(code_sync.code_pod(obj, job, self.site))
+        if creations and await self._can_furnish(obj, job, creations):
+            await _in_parallel([self._start(obj, job, each.instance) for each in creations])
+        self.delays = {name: why for name, why in self.delays.items() if name in job.instances}
+
+    async def _can_furnish(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
+        try:
+            await self._furnish(obj, job)
+        except (Rejected, Unreachable) as error:
+            for each in creations:
+                self._delay(each.instance, f"what it needs cannot be made: {error}")
+            return False
+        return True
+
+    async def _furnish(self, obj: Object, job: Job) -> None:
+        """What must be there before any pod is."""
+        if self._furnished:
+            return
+        made = furniture.objects(obj, job, self.token(job), self.site, PDB_API)
+        await _in_parallel([self._create(each) for each in made])
+        self._furnished = True
+
+    async def _start(self, obj: Object, job: Job, name: str) -> None:
+        instance = job.instances[name]
+        try:
+            pod = pods.render(obj, job, instance, self.site)
+            await self._create(pod)
+        except (Rejected, Unreachable) as error:
+            if isinstance(error, Rejected) and error.for_good:
+                told = (self.clock(), job.key, name, instance.attempt, str(error))
+                self.tell(InstanceNotStarted(*told))
+            else:
+                self._delay(name, str(error))
+        else:
+            self.delays.pop(name, None)
+
+    def _delay(self, instance: str, reason: str) -> None:
+        self.delays[instance] = reason
+        self.retry_at = self.clock() + RETRY
+
+    async def _create(self, obj: Object) -> None:
+        try:
+            made = await self.api.create(obj)
+        except Exists:
+            if obj["kind"] != "Pod":
+                return
+            meta = obj["metadata"]
+            made = await self.api.get("Pod", meta["namespace"], meta["name"])
+        except NotFound:
+            if obj["apiVersion"] != PDB_API:
+                raise
+            await self._create({**obj, "apiVersion": OLD_PDB_API})
+            return
+        if obj["kind"] == "Pod":
+            self.put_pod(made)
+
+    # --- hosts ------------------------------------------------------------------------------
+
+    async def write_hosts(
+        self, obj: Object, job: Job, hosts: Mapping[str, int], found: Pods
+    ) -> None:
+        """The hostfile, and a nudge to the launcher's kubelet to look at it now."""
+        chief = next((pod for pod in found.values() if pod.role in ("launcher", "master")), None)
+        now = (tuple(sorted(hosts.items())), chief.uid if chief is not None else "")
+        if now == self._hosts or (not self._furnished and not hosts):
+            return
+        made = furniture.hosts(obj, hosts)
+        meta = made["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        await self.api.patch("ConfigMap", namespace, name, {"data": made["data"]})
+        if chief is not None:
+            mark = hashlib.sha256(repr(now[0]).encode()).hexdigest()[:16]
+            change = {"metadata": {"annotations": {names.HOSTS: mark}}}
+            await self.api.patch("Pod", namespace, chief.name, change)
+        self._hosts = now
+
+    # --- the training -----------------------------------------------------------------------
+
+    def ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
+        """Once for each operation at a time; the answer is told."""
+        if (former := self._asking.get(command.operation)) is None or former.done():
+            work = self._ask(command, job, find)
+            self._asking[command.operation] = asyncio.create_task(work)
+
+    async def _ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
+        key, operation = command.key, command.operation
+
+        def progress(line: str) -> None:
+            self.tell(ResizeProgressed(self.clock(), key, operation, line))
+
+        async def call() -> AsyncWire:
+            if not (address := launcher_ip(job, find())):
+                raise Unreachable("its launcher is not up")
+            secret = self.token(job).encode()
+            return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+
+        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
+        wish = training.Wish(command.members, command.leaving)
+        try:
+            ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
+        except MidflightError as error:
+            ok, detail = False, str(error)
+        except Exception as error:  # whatever it is, the operation must come to an end
+            log.exception("a bug: %s could not be asked", operation)
+            ok, detail = False, f"a bug: {error!r}"
+        self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
+
+    def token(self, job: Job) -> str:
+        """The job's own secret: it follows from ours, so that we never have to read one."""
+        text = f"{job.key}/{job.uid}".encode()
+        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+
+
+async def _in_parallel(requests: list[Any]) -> None:
+    """Some at a time; the first error is raised once all are done."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(request: Any) -> None:
+        async with gate:
+            await request
+
+    results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,314 @@
+"""A keeper: looks after one job whenever something about it has changed, or a deadline is over.
+
+Each look begins with what is there now, not with what has happened, so nothing is lost by having
+been away. It decides (`turn.py`), saves the outcome in the job's status, and only then has it done.
+What goes wrong is tried again after a pause that grows, and never touches another job.
+"""
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from midflight.backends.kubernetes import names, observing, sizes, status, wishing
+from midflight.backends.kubernetes.reading import spec_of
+from midflight.controller import roster
+from midflight.controller.commands import Record
+from midflight.controller.events import Event, ServerStarted
+from midflight.controller.spec import Spec
+from midflight.controller.state import Job
+from midflight.errors import MidflightError, NotFound, UsageError
+from midflight.operator.api import Changed, Object
+from midflight.operator.leading import NotLeading
+from midflight.operator.office import Office
+from midflight.operator.turn import Turn
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
+TRIES = 5  # to save, while others keep changing the object
+KEPT_SCALERS = 50  # that are over, for each job
+
+log = logging.getLogger("midflight.operator")
+
+
+class Keeper:
+    def __init__(self, office: Office, kind: str, namespace: str, name: str) -> None:
+        self.kind, self.namespace, self.name = kind, namespace, name
+        self._office = office
+        self._hands = office.hands_for(self.tell)
+        self._awake = asyncio.Event()
+        self._told: list[Event] = []
+        self._saved: status.Saved | None = None  # None: to be read from the object
+        self._uid = ""
+        self._due: float | None = None
+        self._failures = 0
+
+    def wake(self) -> None:
+        self._awake.set()
+
+    def tell(self, event: Event) -> None:
+        self._told.append(event)
+        self.wake()
+
+    async def run(self) -> None:
+        """Until the job is gone."""
+        self.wake()
+        try:
+            while True:
+                await self._rest()
+                self._awake.clear()
+                if not await self._look_safely():
+                    return
+        finally:
+            self._hands.close()
+
+    async def _rest(self) -> None:
+        left = None if self._due is None else max(self._due - self._office.clock(), 0.01)
+        try:
+            async with asyncio.timeout(left):
+                await self._awake.wait()
+        except TimeoutError:
+            pass
+
+    async def _look_safely(self) -> bool:
+        """Whether there is still something to look after."""
+        try:
+            there = await self._look()
+            self._failures = 0
+            self._office.counts.looks += 1
+            return there
+        except NotLeading:
+            raise
+        except MidflightError as error:
+            log.warning("%s/%s: %s", self.namespace, self.name, error)
+        except Exception:  # a broken object never stops the others
+            log.exception("a bug: %s/%s was not looked after", self.namespace, self.name)
+        self._failures += 1
+        self._office.counts.failures += 1
+        await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(self._failures, 10), LONGEST_PAUSE))
+        self.wake()
+        return True
+
+    # --- a look -----------------------------------------------------------------------------
+
+    async def _look(self) -> bool:
+        obj = self._office.job(self.kind, self.namespace, self.name)
+        if obj is None:
+            return False
+        if obj["metadata"]["uid"] != self._uid:  # another one of that name
+            self._uid, self._saved = obj["metadata"]["uid"], None
+            self._told.clear()
+            self._hands.close()
+            self._hands = self._office.hands_for(self.tell)
+        if _is_queued(obj):
+            return True
+        spec = await self._spec(obj)
+        if spec is None:
+            return not obj["metadata"].get("deletionTimestamp") or await self._let_go(obj)
+        if obj["metadata"].get("deletionTimestamp") and not _is_ours(obj):
+            return True
+        if not _is_ours(obj):
+            obj = await self._claim(obj)
+        turn = self._decide(obj, spec)
+        await self._have_done(obj, turn)
+        return True
+
+    def _decide(self, obj: Object, spec: Spec) -> Turn:
+        now = self._office.clock()
+        first = self._saved is None
+        saved = self._saved or status.read(obj, spec)
+        known = saved.version > 0
+        turn = Turn(saved, spec, now) if known else Turn.first(saved, spec, now)
+        self._saved = saved
+        if first and known:
+            turn.take([ServerStarted(now)])
+        told, self._told = self._told, []
+        turn.take(told)
+        if obj["metadata"].get("deletionTimestamp"):
+            turn.see_deletion()
+        turn.see_pods(self._pods(), self._hands.delays)
+        turn.see_scalers(self._scalers().values())
+        turn.see_replicas(spec.workers)
+        turn.pass_time()
+        return turn
+
+    async def _have_done(self, obj: Object, turn: Turn) -> None:
+        job = turn.job
+        assert self._saved is not None
+        for record in turn.records:
+            self._office.recorder.note(obj, record)
+        if job is None:
+            await self._let_go(obj)
+            return
+        if self._saved.version == 0 or job != self._saved.job or self._differs(turn):
+            obj = await self._save(obj, status.next_version(self._saved, job, turn.replicas))
+        if turn.replicas_to is not None:
+            change = sizes.patch(obj, turn.replicas_to)
+            self._office.put_job(
+                await self._office.api.patch(self.kind, self.namespace, self.name, change)
+            )
+        await self._act(obj, job, turn)
+        await self._show_scalers(obj, job, turn)
+        due = turn.next_deadline(self._pods(), self._scalers().values())
+        times = [at for at in (due, self._hands.retry_at) if at is not None]
+        self._due = min(times, default=None)
+
+    def _differs(self, turn: Turn) -> bool:
+        return self._saved is not None and turn.replicas != self._saved.replicas
+
+    async def _act(self, obj: Object, job: Job, turn: Turn) -> None:
+        orders = observing.orders(job, self._pods(), turn.now)
+        delayed = self._hands.retry_at is not None and turn.now < self._hands.retry_at
+        if delayed:
+            orders = [order for order in orders if isinstance(order, observing.DeletePod)]
+        retry_at = self._hands.retry_at
+        await self._hands.carry_out(obj, job, orders)
+        if delayed:
+            self._hands.retry_at = retry_at
+        if roster.is_elastic(job.spec) and not job.finished and not job.deleting:
+            await self._hands.write_hosts(obj, job, roster.hosts(job), self._pods())
+        for question in turn.questions:
+            self._hands.ask(question, job, self._pods)
+
+    # --- the object -------------------------------------------------------------------------
+
+    async def _spec(self, obj: Object) -> Spec | None:
+        """None if it is not one; then the object says why, and nothing else happens."""
+        try:
+            return spec_of(obj)
+        except UsageError as error:
+            wrong = str(error)
+        if self._saved is None and not (obj.get("status") or {}).get("midflight"):
+            await self._refuse(obj, wrong)
+            return None
+        if self._saved is None:
+            return spec_of(sizes.with_workers(obj, obj["status"]["midflight"]["job"]["wanted"]))
+        former = self._saved.job
+        record = Record(former.key, f"job/{self.name}", "Warning", "SpecRefused", wrong)
+        self._office.recorder.note(obj, record)
+        if sizes.workers(obj) != former.wanted:
+            change = sizes.patch(obj, former.wanted)
+            answer = await self._office.api.patch(self.kind, self.namespace, self.name, change)
+            self._office.put_job(answer)
+        return former.spec
+
+    async def _refuse(self, obj: Object, wrong: str) -> None:
+        generation = obj["metadata"].get("generation")
+        before = obj.get("status") or {}
+        if before.get("observedGeneration") == generation and before.get("phase") == "Failed":
+            return
+        now = self._office.clock()
+        refused = status.refused_job(wrong, generation, now)
+        key = f"{self.namespace}/{self.name}"
+        record = Record(key, f"job/{self.name}", "Warning", "InvalidSpec", wrong)
+        self._office.recorder.note(obj, record)
+        self._office.put_job(await self._office.api.replace_status({**obj, "status": refused}))
+
+    async def _claim(self, obj: Object) -> Object:
+        """Nothing of it may be lost from now on: it is not gone before we have let it go."""
+        finalizers = [*(obj["metadata"].get("finalizers") or ()), names.FINALIZER]
+        return await self._set_finalizers(obj, finalizers)
+
+    async def _let_go(self, obj: Object) -> bool:
+        """Nothing of it runs any more. What it owns goes with it."""
+        meta = obj["metadata"]
+        api = self._office.api
+        if not meta.get("deletionTimestamp"):
+            await api.delete(self.kind, self.namespace, self.name)
+        if _is_ours(obj):
+            left = [each for each in meta["finalizers"] if each != names.FINALIZER]
+            with contextlib.suppress(NotFound):
+                await self._set_finalizers(obj, left)
+        return False
+
+    async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
+        meta = {"finalizers": finalizers, "resourceVersion": obj["metadata"]["resourceVersion"]}
+        made = await self._office.api.patch(
+            self.kind, self.namespace, self.name, {"metadata": meta}
+        )
+        return self._office.put_job(made)
+
+    async def _save(self, obj: Object, saved: status.Saved) -> Object:
+        """In the object's status; if anybody else has written ours there, we are not alone."""
+        assert self._saved is not None
+        for _ in range(TRIES):
+            now = self._office.clock()
+            shown = status.write(saved, obj.get("status") or {}, now)
+            shown["observedGeneration"] = obj["metadata"].get("generation")
+            try:
+                made = await self._office.api.replace_status({**obj, "status": shown})
+            except Changed:
+                obj = await self._office.api.get(self.kind, self.namespace, self.name)
+                found = ((obj.get("status") or {}).get("midflight") or {}).get("version", 0)
+                if obj["metadata"]["uid"] != self._uid or found != self._saved.version:
+                    text = f"another operator writes {self.namespace}/{self.name}"
+                    raise NotLeading(text) from None
+                continue
+            self._saved = saved
+            return self._office.put_job(made)
+        raise MidflightError("others change the object faster than its status can be saved")
+
+    # --- scale objects ----------------------------------------------------------------------
+
+    async def _show_scalers(self, obj: Object, job: Job, turn: Turn) -> None:
+        operations = {operation.id: operation for operation in job.operations}
+        for name, scaler in self._scalers().items():
+            before = scaler.get("status") or {}
+            pods = wishing.POD_LISTS[scaler["kind"]]
+            if status.is_over(scaler):
+                continue
+            if name in turn.refusals:
+                shown = status.refused_status(turn.refusals[name], before, turn.now)
+            elif name in operations:
+                shown = status.scaler_status(operations[name], before, turn.now, pods)
+            else:
+                continue
+            if shown != before:
+                await self._show_scaler(obj, {**scaler, "status": shown})
+        await self._forget_scalers()
+
+    async def _show_scaler(self, obj: Object, scaler: Object) -> None:
+        try:
+            if not scaler["metadata"].get("ownerReferences"):
+                owner = {"metadata": {"ownerReferences": [_owner(obj)]}}
+                name = scaler["metadata"]["name"]
+                made = await self._office.api.patch(scaler["kind"], self.namespace, name, owner)
+                scaler = {**made, "status": scaler["status"]}
+            self._office.put_scaler(await self._office.api.replace_status(scaler))
+        except (NotFound, Changed) as error:  # the next look sees it as it is then
+            log.info("the status of %s was not written: %s", scaler["metadata"]["name"], error)
+            self.wake()
+
+    async def _forget_scalers(self) -> None:
+        over = [each for each in self._scalers().values() if status.is_over(each)]
+        for each in sorted(over, key=wishing.turn)[: max(len(over) - KEPT_SCALERS, 0)]:
+            await self._office.api.delete(each["kind"], self.namespace, each["metadata"]["name"])
+
+    def _pods(self) -> observing.Pods:
+        found = self._office.pods.of((self.namespace, self.name))
+        return {name: pod for name, pod in found.items() if pod.owner == self._uid}
+
+    def _scalers(self) -> dict[str, Any]:
+        if self.kind != names.TRAININGJOB:
+            return {}
+        return dict(self._office.scalers.of((self.namespace, self.name)))
+
+
+def _is_ours(obj: Object) -> bool:
+    return names.FINALIZER in (obj["metadata"].get("finalizers") or ())
+
+
+def _is_queued(obj: Object) -> bool:
+    """A queue has not let it go yet."""
+    annotations = obj["metadata"].get("annotations") or {}
+    begun = (obj.get("status") or {}).get("midflight")
+    suspended = annotations.get(names.SUSPEND) == "true"
+    return suspended and not begun and not obj["metadata"].get("deletionTimestamp")
+
+
+def _owner(obj: Object) -> Object:
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+    }

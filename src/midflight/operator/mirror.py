@@ -1,0 +1,99 @@
+"""A mirror of what the API server has of one kind: listed once, then kept by a watch.
+
+Whatever breaks the watch (the server restarts, the version is too old), all is listed again, after
+a pause that grows. `keep` makes what is kept of an object; `changed` hears of every key that is
+new, other or gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from midflight.errors import MidflightError
+from midflight.operator.api import WATCH_SECONDS, Api, Object
+
+T = TypeVar("T")
+Key = tuple[str, str]  # namespace, name
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+SILENCE = WATCH_SECONDS + 30.0  # a watch that says nothing for so long is dead
+
+log = logging.getLogger("midflight.operator")
+
+
+class Mirror(Generic[T]):
+    def __init__(
+        self,
+        api: Api,
+        kind: str,
+        namespace: str,
+        keep: Callable[[Object], T],
+        changed: Callable[[Key, T | None], None],
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.items: dict[Key, T] = {}
+        self.synced = asyncio.Event()
+        self._api = api
+        self._namespace = namespace
+        self._keep = keep
+        self._changed = changed
+        self._labels = labels
+
+    async def run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._list()
+                pause = FIRST_PAUSE
+                await self._follow()
+            except TimeoutError:
+                log.warning("the watch on %s was silent for too long; listing again", self.kind)
+            except MidflightError as error:
+                log.warning("watching %s: %s; trying again", self.kind, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def put(self, obj: Object) -> None:
+        """What the API server has just answered: nobody has to wait for the watch to say so."""
+        key = _key(obj)
+        self.items[key] = self._keep(obj)
+        self._changed(key, self.items[key])
+
+    async def _list(self) -> None:
+        found, self._version = await self._api.list(self.kind, self._namespace, self._labels)
+        fresh = {_key(obj): self._keep(obj) for obj in found}
+        gone = [(key, old) for key, old in self.items.items() if key not in fresh]
+        self.items = fresh
+        self.synced.set()
+        for key, item in fresh.items():
+            self._changed(key, item)
+        for key, old in gone:
+            self._changed(key, old)
+
+    async def _follow(self) -> None:
+        changes = self._api.watch(self.kind, self._namespace, self._version, self._labels)
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE):
+                    what, obj = await anext(changes)
+                self._take(what, obj)
+        except StopAsyncIteration:
+            return
+        finally:
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    def _take(self, what: str, obj: Object) -> None:
+        key = _key(obj)
+        if what == "DELETED":
+            item: T | None = self.items.pop(key, None)
+        elif what in ("ADDED", "MODIFIED"):
+            item = self.items[key] = self._keep(obj)
+        else:
+            return  # a bookmark
+        self._changed(key, item)
+
+
+def _key(obj: Object) -> Key:
+    meta = obj["metadata"]
+    return meta["namespace"], meta["name"]

@@ -1,0 +1,161 @@
+"""A turn: what has become of one job since it was last looked at, decided and not yet done.
+
+It gathers what the controller is told, in order, and what comes of it. Nothing here waits or
+writes; `keeper.py` saves the outcome first and has it done afterwards.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from midflight.backends.kubernetes import names, observing, wishing
+from midflight.backends.kubernetes.observing import CODE_ROLE, Pods
+from midflight.backends.kubernetes.status import Saved, is_over
+from midflight.controller import events, roster
+from midflight.controller.commands import AskResize, Command, Record
+from midflight.controller.deadlines import deadlines_of
+from midflight.controller.handle import handle
+from midflight.controller.spec import Spec
+from midflight.controller.state import Cluster, Code, Job, Phase
+
+Object = Mapping[str, Any]
+CODE_POD_FAILED = "its pod ended without a word"
+
+
+class Turn:
+    def __init__(self, saved: Saved, spec: Spec, now: float) -> None:
+        self.key = spec.key
+        self.now = now
+        self.replicas = saved.replicas
+        self.commands: list[Command] = []
+        self.refusals: dict[str, str] = {}  # of scale objects, by name
+        self.replicas_to: int | None = None  # what the spec's replicas have to become
+        job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
+        self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
+
+    @classmethod
+    def first(cls, saved: Saved, spec: Spec, now: float) -> "Turn":
+        """Of a job that nobody has looked at before."""
+        made = cls(saved, spec, now)
+        made._cluster = Cluster(placed_elsewhere=True)
+        made.take([events.JobSubmitted(now, spec, saved.job.uid)])
+        return made
+
+    @property
+    def job(self) -> Job | None:
+        """None once nothing is left of it."""
+        return self._cluster.jobs.get(self.key)
+
+    @property
+    def records(self) -> list[Record]:
+        return [command for command in self.commands if isinstance(command, Record)]
+
+    @property
+    def questions(self) -> list[AskResize]:
+        return [command for command in self.commands if isinstance(command, AskResize)]
+
+    def take(self, told: Iterable[events.Event]) -> None:
+        for event in told:
+            self._cluster, commands = handle(self._cluster, event)
+            self.commands += commands
+
+    # --- what is looked at ------------------------------------------------------------------
+
+    def see_deletion(self) -> None:
+        if self.job is not None and not self.job.deleting:
+            self.take([events.JobDeleted(self.now, self.key)])
+
+    def see_pods(self, pods: Pods, delays: Mapping[str, str]) -> None:
+        """`delays`: instances whose pods could not be made, and why."""
+        if self.job is None:
+            return
+        self.take(observing.news(self.job, pods, self.now))
+        self.take(self._delay_news(delays))
+        self.take(self._code_news(pods))
+
+    def see_scalers(self, scalers: Iterable[Object]) -> None:
+        for scaler in sorted(scalers, key=wishing.turn):
+            name = scaler["metadata"]["name"]
+            if self.job is None or is_over(scaler) or self._has_operation(name):
+                continue
+            match wishing.judge(self.job, scaler, self.now):
+                case wishing.Refusal(reason):
+                    self.refusals[name] = reason
+                    self._warn("ScaleRefused", f"{name}: {reason}")
+                case events.ScaleAsked() as asked:
+                    self.take([asked])
+                case None:
+                    pass
+
+    def see_replicas(self, wanted: int) -> None:
+        """`wanted` workers, as the spec has it; a change of that is a wish."""
+        job = self.job
+        if job is None or job.finished or job.deleting:
+            return
+        if wanted != self.replicas and wanted != roster.projected(job):
+            match wishing.judge_replicas(job, wanted, self.now):
+                case None:
+                    return
+                case wishing.Refusal(reason):
+                    self._warn("ScaleRefused", f"{wanted} workers: {reason}")
+                case asked:
+                    self.take([asked])
+        self.replicas = wanted
+        job = self.job
+        if job is not None and not roster.open_operations(job) and job.wanted != wanted:
+            self.replicas_to = self.replicas = job.wanted
+
+    def pass_time(self) -> None:
+        self.take([events.TimePassed(self.now)])
+
+    # --- what comes of it -------------------------------------------------------------------
+
+    def next_deadline(self, pods: Pods, scalers: Iterable[Object]) -> float | None:
+        if self.job is None:
+            return None
+        found = [*deadlines_of(self.job)]
+        if (late := observing.next_look(self.job, pods)) is not None:
+            found.append(late)
+        if self.job.phase is Phase.PENDING:
+            found += [_gives_up_at(each) for each in scalers if not is_over(each)]
+        return min(found, default=None)
+
+    def _has_operation(self, name: str) -> bool:
+        return self.job is not None and any(o.id == name for o in self.job.operations)
+
+    def _delay_news(self, delays: Mapping[str, str]) -> list[events.Event]:
+        instances = self.job.instances if self.job is not None else {}
+        return [
+            events.InstanceDelayed(self.now, self.key, name, instances[name].attempt, reason)
+            for name, reason in delays.items()
+            if name in instances
+        ]
+
+    def _code_news(self, pods: Pods) -> list[events.Event]:
+        job = self.job
+        if job is None or job.code is not Code.FETCHING:
+            return []
+        sync = job.spec.sync
+        if sync is None or sync.mode != "git" or _is_commit(sync.revision):
+            commit = sync.revision if sync is not None and sync.mode == "git" else ""
+            return [events.CodeFetched(self.now, self.key, commit)]
+        pod = pods.get(names.code_pod(job.spec.name))
+        if pod is None or pod.role != CODE_ROLE or not pod.over:
+            return []
+        if pod.code == 0 and pod.message.strip():
+            return [events.CodeFetched(self.now, self.key, pod.message.strip())]
+        reason = pod.message.strip() or pod.end or CODE_POD_FAILED
+        return [events.CodeNotFetched(self.now, self.key, reason)]
+
+    def _warn(self, reason: str, message: str) -> None:
+        job = self.key.partition("/")[2]
+        self.commands.append(Record(self.key, f"job/{job}", "Warning", reason, message))
+
+
+def _gives_up_at(scaler: Object) -> float:
+    timeout = float((scaler.get("spec") or {}).get("timeout") or wishing.TIMEOUT)
+    return wishing.turn(scaler)[0] + timeout
+
+
+def _is_commit(revision: str) -> bool:
+    return len(revision) == 40 and all(sign in "0123456789abcdef" for sign in revision)
