@@ -134,3 +134,14 @@ def test_the_launcher_is_reached_only_while_it_runs():
     assert launcher_ip(job, pods_of(job)) == "127.9.0.1"
     waiting = pod("demo-launcher", "Pending", ip="")
     assert launcher_ip(job, pods_of(job, demo_launcher=waiting)) == ""
+
+
+def test_at_the_end_of_a_job_pods_have_a_moment_to_end_by_themselves_and_keep_their_logs():
+    job = with_worker(Stage.STOPPING, stop_by=NOW + 10)
+    over = replace(job, phase=Phase.SUCCEEDED, ended_at=NOW)
+    assert orders(over, pods_of(over), NOW + 1) == []
+    late = next_look(over, pods_of(over))
+    assert late is not None
+    assert orders(over, pods_of(over), late) == [DeletePod(WORKER, 4)]
+    deleting = replace(over, deleting=True)
+    assert orders(deleting, pods_of(over), NOW + 1) == [DeletePod(WORKER, 9)]

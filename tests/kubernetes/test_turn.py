@@ -21,6 +21,7 @@ def turn(job: Any = None, replicas: int = 2) -> Turn:
 def scaler(kind: str, name: str, wish: dict[str, Any], **more: Any) -> dict[str, Any]:
     field = "toAdd" if kind == "ScaleOut" else "toDelete"
     meta = {"name": name, "namespace": "default", "creationTimestamp": "2023-11-14T22:13:20Z"}
+    meta["uid"] = more.pop("uid", f"uid-of-{name}")
     body = {"selector": {"name": "demo"}, field: wish, "timeout": 60, **more}
     return {"kind": kind, "metadata": meta, "spec": body}
 
@@ -57,6 +58,19 @@ def test_a_scale_object_is_accepted_once_and_asks_the_training():
     (question,) = look.questions
     assert isinstance(question, AskResize)
     assert question.members == 3
+
+
+def test_a_scale_object_of_a_name_that_was_used_before_is_another_one():
+    look = turn()
+    look.see_scalers([scaler("ScaleOut", "demo-1", {"count": 1})])
+    look.take([events.ResizeEnded(NOW, look.key, "demo-1", False, "no")])
+    look.see_pods({}, {})
+    again = scaler("ScaleOut", "demo-1", {"count": 1}, uid="another")
+    look = turn(look.job)
+    assert look.job is not None
+    assert [o.source for o in look.job.operations] == ["uid-of-demo-1"]
+    look.see_scalers([again])
+    assert [o.source for o in look.job.operations] == ["another"]
 
 
 def test_scale_objects_have_their_turns_in_the_order_they_were_made():

@@ -46,6 +46,7 @@ class ScaleAsked(Event):
     timeout: float
     names: tuple[str, ...] = ()  # instances that are to leave (scalein)
     partial: bool = False
+    source: str = ""  # uid of the object that asks, where one does
 
 
 @dataclass(frozen=True)

@@ -205,6 +205,7 @@ def _scale_asked(draft: Draft, event: events.ScaleAsked) -> None:
         was=was,
         partial=event.partial,
         message="it waits for its turn",
+        source=event.source,
     )
     change = operation.count if event.kind == SCALEOUT else -operation.count
     operating.accept(draft, event.key, operation, was + change)

@@ -24,10 +24,12 @@ ACCEPTED = {SCALEOUT: "ScaleOut", SCALEIN: "ScaleIn"}
 def accept(draft: Draft, key: str, operation: Operation, target: int) -> None:
     """Put it in the queue. `objection` had nothing against it."""
     job = draft.jobs[key]
-    if any(operation.id == other.id for other in job.operations):
+    namesakes = [other for other in job.operations if operation.id == other.id]
+    if any(other.progress in OPEN or other.source == operation.source for other in namesakes):
         return
     operation = replace(operation, target=target)
-    draft.set_job(key, operations=(*_kept(job.operations), operation))
+    others = tuple(other for other in job.operations if other not in namesakes)
+    draft.set_job(key, operations=(*_kept(others), operation))
     _say(draft, key, operation, "Asked", f"{operation.id}: {operation.was} to {operation.target}")
 
 

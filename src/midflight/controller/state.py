@@ -112,6 +112,7 @@ class Operation:
     asked_at: float | None = None
     ended_at: float | None = None
     changes: int = 0  # how often it has changed
+    source: str = ""  # uid of the object that asked for it, where one did
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ async def serve(
         Route("/readyz", readiness),
         Route("/metrics", show),
     ]
-    config = uvicorn.Config(Starlette(routes=routes), log_level="error", access_log=False)
+    app = Starlette(routes=routes)
+    config = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     try:

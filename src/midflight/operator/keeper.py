@@ -250,7 +250,6 @@ class Keeper:
     # --- scale objects ----------------------------------------------------------------------
 
     async def _show_scalers(self, obj: Object, job: Job, turn: Turn) -> None:
-        operations = {operation.id: operation for operation in job.operations}
         for name, scaler in self._scalers().items():
             before = scaler.get("status") or {}
             pods = wishing.POD_LISTS[scaler["kind"]]
@@ -258,8 +257,8 @@ class Keeper:
                 continue
             if name in turn.refusals:
                 shown = status.refused_status(turn.refusals[name], before, turn.now)
-            elif name in operations:
-                shown = status.scaler_status(operations[name], before, turn.now, pods)
+            elif (operation := wishing.operation_of(job, scaler)) is not None:
+                shown = status.scaler_status(operation, before, turn.now, pods)
             else:
                 continue
             if shown != before:

@@ -90,6 +90,7 @@ async def _run(kubeconfig: str, settings: Settings) -> int:
         for task in tasks:
             if task.done() and not stop.is_set():
                 task.result()
+        log.info("told to stop; jobs go on")
         return 0
     finally:
         for task in tasks:

@@ -34,6 +34,7 @@ class Mirror(Generic[T]):
         self.kind = kind
         self.items: dict[Key, T] = {}
         self.synced = asyncio.Event()
+        self._versions: dict[Key, int] = {}  # of each item
         self._api = api
         self._namespace = namespace
         self._keep = keep
@@ -55,8 +56,14 @@ class Mirror(Generic[T]):
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     def put(self, obj: Object) -> None:
-        """What the API server has just answered: nobody has to wait for the watch to say so."""
+        """What the API server has just answered: nobody has to wait for the watch to say so.
+
+        The watch may have been faster, and may have said more by now.
+        """
         key = _key(obj)
+        if _version(obj) <= self._versions.get(key, 0):
+            return
+        self._versions[key] = _version(obj)
         self.items[key] = self._keep(obj)
         self._changed(key, self.items[key])
 
@@ -65,6 +72,7 @@ class Mirror(Generic[T]):
         fresh = {_key(obj): self._keep(obj) for obj in found}
         gone = [(key, old) for key, old in self.items.items() if key not in fresh]
         self.items = fresh
+        self._versions = {_key(obj): _version(obj) for obj in found}
         self.synced.set()
         for key, item in fresh.items():
             self._changed(key, item)
@@ -87,8 +95,10 @@ class Mirror(Generic[T]):
         key = _key(obj)
         if what == "DELETED":
             item: T | None = self.items.pop(key, None)
+            self._versions.pop(key, None)
         elif what in ("ADDED", "MODIFIED"):
             item = self.items[key] = self._keep(obj)
+            self._versions[key] = _version(obj)
         else:
             return  # a bookmark
         self._changed(key, item)
@@ -97,3 +107,9 @@ class Mirror(Generic[T]):
 def _key(obj: Object) -> Key:
     meta = obj["metadata"]
     return meta["namespace"], meta["name"]
+
+
+def _version(obj: Object) -> int:
+    """Which of two states of an object is the later one."""
+    text = str(obj["metadata"].get("resourceVersion"))
+    return int(text) if text.isdecimal() else 0

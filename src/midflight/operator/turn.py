@@ -76,9 +76,10 @@ class Turn:
     def see_scalers(self, scalers: Iterable[Object]) -> None:
         for scaler in sorted(scalers, key=wishing.turn):
             name = scaler["metadata"]["name"]
-            if self.job is None or is_over(scaler) or self._has_operation(name):
+            job = self.job
+            if job is None or is_over(scaler) or wishing.operation_of(job, scaler) is not None:
                 continue
-            match wishing.judge(self.job, scaler, self.now):
+            match wishing.judge(job, scaler, self.now):
                 case wishing.Refusal(reason):
                     self.refusals[name] = reason
                     self._warn("ScaleRefused", f"{name}: {reason}")
@@ -119,9 +120,6 @@ class Turn:
         if self.job.phase is Phase.PENDING:
             found += [_gives_up_at(each) for each in scalers if not is_over(each)]
         return min(found, default=None)
-
-    def _has_operation(self, name: str) -> bool:
-        return self.job is not None and any(o.id == name for o in self.job.operations)
 
     def _delay_news(self, delays: Mapping[str, str]) -> list[events.Event]:
         instances = self.job.instances if self.job is not None else {}

@@ -14,6 +14,7 @@ from midflight.controller import events
 from midflight.controller.state import ENDED, ON_NODE, Code, Instance, Job, Role, Stage
 
 AT_ONCE = 1  # seconds of grace; 0 would take the pod off the list while it may still run
+BY_ITSELF = 6.0  # seconds after the end of a job for its pods to end as well
 LATE = 5.0  # seconds after a pod was to be gone, at which its node is taken for lost
 GONE = "its pod was deleted"
 SIGTERM = -15
@@ -98,11 +99,18 @@ def _grace(job: Job, instance: Instance, pod: Pod, now: float) -> int | None:
         return None
     if instance.stage is Stage.STARTING and pod.attempt != instance.attempt:
         return AT_ONCE
-    if instance.stage is Stage.STOPPING:
+    if instance.stage is Stage.STOPPING and now >= _stops_at(job, instance):
         return max(AT_ONCE, round((instance.stop_by or now) - now))
     if instance.stage in ENDED and job.finished and job.spec.clean_policy == "All":
         return AT_ONCE
     return None
+
+
+def _stops_at(job: Job, instance: Instance) -> float:
+    """When its pod is deleted. At the end of a job pods end by themselves, and keep their logs."""
+    if not job.finished or job.deleting:
+        return 0.0
+    return (job.ended_at or 0.0) + BY_ITSELF
 
 
 def _is_late(pod: Pod, now: float) -> bool:
@@ -112,7 +120,10 @@ def _is_late(pod: Pod, now: float) -> bool:
 
 def next_look(job: Job, pods: Pods) -> float | None:
     """When there is something to do here although nothing was heard."""
-    return min((pod.ends_at + LATE for pod in pods.values() if pod.ends_at), default=None)
+    late = [pod.ends_at + LATE for pod in pods.values() if pod.ends_at is not None]
+    stopping = [i for i in job.instances.values() if i.stage is Stage.STOPPING and i.name in pods]
+    stops = [_stops_at(job, i) for i in stopping if pods[i.name].ends_at is None]
+    return min([*late, *(at for at in stops if at)], default=None)
 
 
 def launcher_ip(job: Job, pods: Pods) -> str:

@@ -46,7 +46,6 @@ class Pod:
     end: str = ""  # how it ended, in words
     taken: bool = False  # away from its program, which is not to blame
     message: str = ""  # what its program left as its last word
-    version: int = 0  # grows with each change
 
     @property
     def over(self) -> bool:
@@ -80,7 +79,6 @@ def see(pod: Mapping[str, Any]) -> Pod:
         end,
         taken,
         str(ended.get("message") or "") if ended else "",
-        _number(meta.get("resourceVersion")),
     )
 
 

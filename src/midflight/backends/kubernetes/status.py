@@ -82,7 +82,7 @@ def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]
         "completionTime": time_text(job.ended_at),
         "lastReconcileTime": time_text(now),
         "restartCount": job.restarts,
-        "replicas": roster.size(job),
+        "replicas": len(roster.movable(job)),
         "selector": f"{names.JOB}={job.spec.name},{names.ROLE}={Role.WORKER.value}",
         "targetWorkers": [i.name for i in roster.staying(job)],
         "currentWorkers": sorted(roster.hosts(job), key=lambda name: job.instances[name].index),

@@ -13,7 +13,7 @@ from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.status import seconds_of
 from midflight.controller.events import ScaleAsked
 from midflight.controller.scaling import SCALEIN, SCALEOUT, bounds, objection, operation_id, resolve
-from midflight.controller.state import Job, Phase
+from midflight.controller.state import Job, Operation, Phase
 
 TIMEOUT = 60.0  # seconds, where nothing was said
 REPLICAS_TIMEOUT = 600.0  # for `kubectl scale`, which cannot say
@@ -53,7 +53,15 @@ def judge(job: Job, scaler: Mapping[str, Any], now: float) -> ScaleAsked | Refus
     if wrong := objection(job, kind, count, gone, None):
         return Refusal(wrong)
     partial = bool(spec.get("partial"))
-    return ScaleAsked(now, job.key, meta["name"], kind, count, timeout, gone, partial)
+    source = meta["uid"]
+    return ScaleAsked(now, job.key, meta["name"], kind, count, timeout, gone, partial, source)
+
+
+def operation_of(job: Job, scaler: Mapping[str, Any]) -> Operation | None:
+    """What has become of it; one that had its name before it is another."""
+    meta = scaler["metadata"]
+    found = (o for o in job.operations if (o.id, o.source) == (meta["name"], meta["uid"]))
+    return next(found, None)
 
 
 def judge_replicas(job: Job, wanted: int, now: float) -> ScaleAsked | Refusal | None:

@@ -1,0 +1,12 @@
+"""What the operator knows of the cluster that it looks after, as far as pods depend on it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Site:
+    runtime_image: str = ""  # it brings Midflight along; "": the images of jobs have it
+    git_image: str = "alpine/git"  # fetches code, unless a job names another
+    rsync_image: str = "instrumentisto/rsync-ssh"
+    # The label of the operator's namespace: who may set it is an administrator anyway.
+    operator: tuple[str, str] = ("app.kubernetes.io/name", "midflight-operator")
