@@ -110,6 +110,14 @@ def test_a_pod_whose_node_does_not_answer_is_taken_off_the_list():
     assert orders(job, pods, late) == [DeletePod(WORKER, 0)]
 
 
+def test_a_pod_that_is_to_go_from_a_node_that_is_not_heard_of_is_not_waited_for():
+    job = running()
+    pods = pods_of(job, demo_worker_1=pod(WORKER, ends_at=NOW + 30))
+    assert orders(job, pods, NOW) == []
+    assert orders(job, pods, NOW, {"node-1"}) == [DeletePod(WORKER, 0)]
+    assert orders(job, pods_of(job), NOW, {"node-1"}) == []  # the cluster decides when
+
+
 def test_ended_pods_stay_for_their_logs_unless_the_policy_is_all():
     job = running(phase=Phase.SUCCEEDED)
     over = {name: replace(i, stage=Stage.COMPLETED) for name, i in job.instances.items()}

@@ -40,6 +40,9 @@ _NAMESPACED = {
 }
 
 
+_NODE = create_global_resource("", "v1", "Node", "nodes")
+
+
 @functools.cache
 def _resource(group: str, version: str, kind: str, plural: str) -> Any:
     """The library keeps a list of its own, and takes each once."""
@@ -97,9 +100,7 @@ class Api:
         resource = self._kind(kind)
         self.requests += 1
         try:
-            answer = self._client.list(
-                resource, namespace=namespace, labels=labels, chunk_size=_CHUNK
-            )
+            answer = self._client.list(resource, **_where(kind, namespace, labels, _CHUNK))
             async for each in answer:
                 found.append({**each, "apiVersion": _api_of(kind), "kind": kind})
             return found, answer.resourceVersion
@@ -112,13 +113,9 @@ class Api:
         """Changes after `version`; ends with an error, and never by itself."""
         self.requests += 1
         try:
-            async for what, each in self._client.watch(
-                self._kind(kind),
-                namespace=namespace,
-                labels=labels,
-                resource_version=version,
-                server_timeout=WATCH_SECONDS,
-            ):
+            more = {"resource_version": version, "server_timeout": WATCH_SECONDS}
+            where = _where(kind, namespace, labels)
+            async for what, each in self._client.watch(self._kind(kind), **where, **more):
                 yield what, dict(each)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise explained(error) from None
@@ -174,6 +171,8 @@ class Api:
         if kind == "PodDisruptionBudget":  # of two versions, as old as the cluster
             group, _, version = api.partition("/")
             return _resource(group, version, kind, "poddisruptionbudgets")
+        if kind == "Node":
+            return _NODE
         group, version, plural = _NAMESPACED[kind]
         return _resource(group, version, kind, plural)
 
@@ -199,6 +198,20 @@ def explained(error: Exception) -> MidflightError:
     return Rejected(code, text)
 
 
+def _where(
+    kind: str, namespace: str, labels: dict[str, str] | None, chunk: int | None = None
+) -> dict[str, Any]:
+    """Nodes are in no namespace."""
+    found: dict[str, Any] = {"labels": labels}
+    if kind != "Node":
+        found["namespace"] = namespace
+    if chunk is not None:
+        found["chunk_size"] = chunk
+    return found
+
+
 def _api_of(kind: str) -> str:
+    if kind == "Node":
+        return "v1"
     group, version, _ = _NAMESPACED[kind]
     return f"{group}/{version}" if group else version

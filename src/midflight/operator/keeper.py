@@ -156,7 +156,7 @@ class Keeper:
         return self._saved is not None and turn.replicas != self._saved.replicas
 
     async def _act(self, obj: Object, job: Job, turn: Turn) -> None:
-        orders = observing.orders(job, self._pods(), turn.now)
+        orders = observing.orders(job, self._pods(), turn.now, self._office.silent)
         delayed = self._hands.retry_at is not None and turn.now < self._hands.retry_at
         if delayed:
             orders = [order for order in orders if isinstance(order, observing.DeletePod)]

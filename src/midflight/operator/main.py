@@ -30,6 +30,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--lease-namespace", metavar="NS", help=f"of its lease and key (default {NAMESPACE})")
     add("--watch-namespace", metavar="NS", help="look after this one only (default: all)")
     add("--runtime-image", default="", metavar="IMAGE", help="brings Midflight into jobs' pods")
+    add(
+        "--node-loss",
+        type=int,
+        default=30,
+        metavar="SECONDS",
+        help="until pods on a node that does not answer are given up (default 30)",
+    )
     add("--listen", metavar="HOST:PORT", help="for /healthz, /readyz and /metrics (default: none)")
     add("--identity", metavar="NAME", help="in the lease (default: host and process)")
     add("--verbose", action="store_true", help="tell what is being done")
@@ -66,6 +73,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
         namespace=options.lease_namespace or environ.get("POD_NAMESPACE") or NAMESPACE,
         watched=options.watch_namespace or "*",
         runtime_image=options.runtime_image,
+        node_loss=options.node_loss,
         listen=listen,
     )
 

@@ -106,7 +106,7 @@ class Mirror(Generic[T]):
 
 def _key(obj: Object) -> Key:
     meta = obj["metadata"]
-    return meta["namespace"], meta["name"]
+    return meta.get("namespace") or "", meta["name"]
 
 
 def _version(obj: Object) -> int:

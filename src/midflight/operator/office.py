@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from midflight.backends.kubernetes import names, wishing
-from midflight.backends.kubernetes.seeing import Pod, see
+from midflight.backends.kubernetes.seeing import Pod, node_answers, see
 from midflight.controller.events import Event
-from midflight.operator.api import Api, Object
+from midflight.operator.api import EVERYWHERE, Api, Object
 from midflight.operator.hands import Hands
 from midflight.operator.mirror import Key, Mirror
 from midflight.operator.records import Recorder
@@ -31,7 +31,11 @@ class Office:
         hands: Callable[[Callable[[Event], None], Callable[[Object], None]], Hands],
         wake: Callable[[Key], None],
     ) -> None:
-        """`namespace`: the one to look after, or all; `wake` hears of jobs to look at."""
+        """`namespace`: the one to look after, or all; `wake` hears of jobs to look at.
+
+        Whoever looks after one namespace only has no right to look at nodes.
+        """
+        self._wake = wake
         self.api = api
         self.clock = time.time
         self.counts = Counts()
@@ -47,10 +51,15 @@ class Office:
             kind: Mirror(api, kind, namespace, slim, self._scaler_noter(kind))
             for kind in (names.SCALEOUT, names.SCALEIN)
         }
+        self._nodes: Mirror[bool] | None = None
+        if namespace == EVERYWHERE:
+            self._nodes = Mirror(api, "Node", namespace, node_answers, self._node_changed)
+        self.silent: set[str] = set()  # nodes whose kubelets are not heard of
 
     @property
-    def mirrors(self) -> "list[Mirror[Object] | Mirror[Pod]]":
-        return [*self._jobs.values(), self._pods, *self._scalers.values()]
+    def mirrors(self) -> "list[Mirror[Object] | Mirror[Pod] | Mirror[bool]]":
+        nodes = [] if self._nodes is None else [self._nodes]
+        return [*self._jobs.values(), self._pods, *self._scalers.values(), *nodes]
 
     def jobs(self) -> list[tuple[str, str, str]]:
         """Kind, namespace and name of each."""
@@ -78,6 +87,17 @@ class Office:
 
     def _pod_changed(self, key: Key, pod: Pod | None) -> None:
         self.pods.note(key, pod, key in self._pods.items)
+
+    def _node_changed(self, key: Key, answers: bool | None) -> None:
+        _, name = key
+        there = self._nodes is not None and key in self._nodes.items
+        silent = not answers or not there
+        if silent == (name in self.silent):
+            return
+        (self.silent.add if silent else self.silent.discard)(name)
+        for pod in self._pods.items.values():
+            if pod.node == name:
+                self._wake((pod.namespace, pod.job))
 
     def _scaler_noter(self, kind: str) -> Callable[[Key, Object | None], None]:
         return lambda key, item: self.scalers.note(key, item, key in self._scalers[kind].items)

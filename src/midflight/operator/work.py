@@ -7,7 +7,7 @@ once; what runs in the cluster goes on without an operator, and the next one tak
 import asyncio
 import logging
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from midflight.backends.kubernetes import names
@@ -38,9 +38,9 @@ class Settings:
     namespace: str  # its own: of the lease and of its key
     watched: str = EVERYWHERE  # the namespace it looks after
     runtime_image: str = ""
+    node_loss: int = 30  # seconds
     listen: tuple[str, int] | None = None
     pytorch: bool | None = None  # None: if the definition is ours
-    environ: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 class Operator:
@@ -159,7 +159,7 @@ class Operator:
         return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
 
     def _make_office(self, secret: bytes, kinds: tuple[str, ...]) -> Office:
-        site = Site(self._settings.runtime_image)
+        site = Site(self._settings.runtime_image, self._settings.node_loss)
 
         def hands(tell: Any, put_pod: Any) -> Hands:
             return Hands(self._api, site, secret, tell, put_pod, office.clock)

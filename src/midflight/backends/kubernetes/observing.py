@@ -5,7 +5,7 @@ operator that was away for an hour finds the same as one that saw every change. 
 then the controller decides, then `orders` says what is missing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from midflight.backends.kubernetes import names
@@ -75,7 +75,8 @@ def _about(key: str, instance: Instance, pod: Pod | None, now: float) -> Iterato
         yield events.InstanceEnded(*who, pod.code or 0, pod.end)
 
 
-def orders(job: Job, pods: Pods, now: float) -> list[Order]:
+def orders(job: Job, pods: Pods, now: float, silent: Container[str] = ()) -> list[Order]:
+    """`silent`: nodes whose kubelets are not heard of."""
     found: list[Order] = []
     for instance in job.instances.values():
         pod = pods.get(instance.name)
@@ -90,7 +91,8 @@ def orders(job: Job, pods: Pods, now: float) -> list[Order]:
             found.append(DeletePod(pod.name, AT_ONCE))
     if job.code is Code.FETCHING and names.code_pod(job.spec.name) not in pods:
         found.append(CreateCodePod())
-    return [*found, *(DeletePod(pod.name, 0) for pod in pods.values() if _is_late(pod, now))]
+    late = [pod for pod in pods.values() if _is_late(pod, now, silent)]
+    return [*found, *(DeletePod(pod.name, 0) for pod in late)]
 
 
 def _grace(job: Job, instance: Instance, pod: Pod, now: float) -> int | None:
@@ -113,9 +115,11 @@ def _stops_at(job: Job, instance: Instance) -> float:
     return (job.ended_at or 0.0) + BY_ITSELF
 
 
-def _is_late(pod: Pod, now: float) -> bool:
-    """Nobody answers for it: its node is gone, and so is what ran there, or soon will be."""
-    return pod.ends_at is not None and now >= pod.ends_at + LATE
+def _is_late(pod: Pod, now: float, silent: Container[str]) -> bool:
+    """It was to go, and nobody answers for it: what may still run there is fenced off."""
+    if pod.ends_at is None:
+        return False
+    return pod.node in silent or now >= pod.ends_at + LATE
 
 
 def next_look(job: Job, pods: Pods) -> float | None:

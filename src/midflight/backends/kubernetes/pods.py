@@ -24,6 +24,7 @@ from midflight.controller.state import Instance, Job, Role
 GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
 _JOIN = 86400  # seconds a worker waits for its launcher; the controller gives up long before
+_NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LEAST = {"cpu": "100m", "memory": "128Mi"}
 _PYTORCH_PORT = "pytorchjob-port"  # what Kubeflow's users call the master's port
 # What the image says of both variables is kept, which a pod's `env` could not do.
@@ -40,6 +41,7 @@ def render(obj: Object, job: Job, instance: Instance, site: Site) -> dict[str, A
     pod |= {"restartPolicy": "Never", "hostname": instance.name}
     pod.setdefault("terminationGracePeriodSeconds", GRACE)
     pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
+    pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], site.node_loss)
     if pod.get("hostNetwork"):
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
@@ -72,6 +74,24 @@ def master_port(obj: Object) -> int:
     ports = main_container(template_of(obj, Role.MASTER)).value.get("ports") or ()
     named = [port for port in ports if port.get("name") == _PYTORCH_PORT]
     return int((named[0].get("containerPort") if named else None) or names.MASTER_PORT)
+
+
+def _with_tolerations(given: list[Any], seconds: int) -> list[Any]:
+    """Five minutes, which is what clusters add, is long for a job that could go on elsewhere."""
+    keys = {each.get("key") for each in given}
+    if None in keys:  # it tolerates everything, which is the user's own choice
+        return given
+    added = [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": seconds,
+        }
+        for key in _NODE_TROUBLE
+        if key not in keys
+    ]
+    return [*given, *added]
 
 
 def _is_chief(instance: Instance) -> bool:

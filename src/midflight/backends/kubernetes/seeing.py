@@ -82,6 +82,14 @@ def see(pod: Mapping[str, Any]) -> Pod:
     )
 
 
+def node_answers(node: Mapping[str, Any]) -> bool:
+    """Whether its kubelet is heard of: what runs on one that is not may be gone, or not."""
+    for each in (node.get("status") or {}).get("conditions") or ():
+        if each.get("type") == "Ready":
+            return bool(each.get("status") == "True")
+    return False
+
+
 def waiting(status: Mapping[str, Any]) -> str:
     """Why a pod that is pending is so."""
     for each in status.get("conditions") or ():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Site:
     runtime_image: str = ""  # it brings Midflight along; "": the images of jobs have it
+    node_loss: int = 30  # seconds after which pods on a node that does not answer are given up
     git_image: str = "alpine/git"  # fetches code, unless a job names another
     rsync_image: str = "instrumentisto/rsync-ssh"
     # The label of the operator's namespace: who may set it is an administrator anyway.
