@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	@echo "installing into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) install -c $(CONSTRAINTS) "$$(grep '^torch==' $(CONSTRAINTS))"
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,dev]'
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev]'
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP)
@@ -34,7 +34,7 @@ $(BENCH_STAMP): $(STAMP)
 
 # Whatever some tests need beyond that, which is TensorFlow.
 $(TEST_STAMP): $(STAMP)
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,dev,tensorflow]'
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow]'
 	@touch $@
 
 demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is struck, and what it cost

@@ -276,3 +276,17 @@ def test_how_a_vanished_member_ended_is_told_as_soon_as_it_is_known() -> None:
     assert [line for line in cluster.lines if "m1: killed by SIGKILL" in line] == [
         "m1: killed by SIGKILL"
     ]
+
+
+def test_hosts_that_have_yet_to_find_a_coordinator_that_moved_are_given_longer() -> None:
+    cluster = started(HOSTS, np=4, come_back=20.0)
+    for host in HOSTS:
+        cluster.cut(host)
+    cluster.restart()
+    cluster.run(12.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    for host in HOSTS:
+        cluster.heal(host)
+    cluster.run(3.0)
+    assert stable(cluster)
+    assert cluster.world == ("m0", "m1", "m2", "m3")

@@ -1,4 +1,7 @@
-"""Stores to test against: each test gets a fresh, empty one of either kind, and other processes."""
+"""Stores to test against: each test gets a fresh, empty one of each kind, and other processes.
+
+The one on Kubernetes is on the cluster that all tests share, `plane`.
+"""
 
 import os
 import subprocess
@@ -11,8 +14,11 @@ import pytest
 
 import midflight.store
 from midflight.store import Store, open_store
+from tests.kubernetes.conftest import plane
+from tests.store.config_maps import make_config_map
 from tests.store.etcd_process import Etcd, find_etcd
 
+__all__ = ["plane"]  # a fixture here too
 StartEtcd = Callable[..., Etcd]
 StartChild = Callable[..., "subprocess.Popen[str]"]
 
@@ -52,11 +58,13 @@ def start_etcd(etcd_binary: Path, tmp_path: Path) -> Iterator[StartEtcd]:
         server.stop()
 
 
-@pytest.fixture(params=["embedded", "etcd"])
+@pytest.fixture(params=["embedded", "etcd", "kubernetes"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store that nobody else uses."""
     if request.param == "embedded":
         return f"sqlite://{tmp_path}/store.db"
+    if request.param == "kubernetes":
+        return make_config_map(request.getfixturevalue("plane"))
     server: Etcd = request.getfixturevalue("etcd")
     return server.url(prefix=f"test-{uuid4().hex}")
 

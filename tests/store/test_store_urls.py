@@ -1,5 +1,7 @@
 """From a URL to a store, and what is said about those that lead nowhere."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from midflight.errors import UsageError
 from midflight.store import open_store
 from midflight.store.etcd_address import Endpoint, EtcdAddress, TlsFiles, parse_etcd_url
+from midflight.store.kubernetes_address import parse_kubernetes_url
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite://{}", "sqlite:///{}"])
@@ -52,6 +55,13 @@ def test_a_relative_path_is_taken_from_here(
         "etcds://host?cart=x",
         "etcds://host?cert=x",
         "etcds://host?ca=/not/there.pem",
+        "kubernetes:team/job",
+        "kubernetes://",
+        "kubernetes://team",
+        "kubernetes://team/Job",
+        "kubernetes://team/job/state",
+        "kubernetes://team/job?kubeconfig=/not/there",
+        "kubernetes://team/job?config=/not/there",
     ],
 )
 def test_a_url_that_leads_nowhere_is_refused_with_what_was_wanted(url: str) -> None:
@@ -106,3 +116,69 @@ def test_an_address_is_shown_without_its_password() -> None:
     address = parse_etcd_url("etcd://me:hunter2@h:1,[::1]:2/x")
     assert "hunter2" not in repr(address)
     assert str(address) == "etcd at h:1, [::1]:2"
+
+
+# --- kubernetes -----------------------------------------------------------------------------------
+
+
+def kubeconfig(folder: Path, cluster: Mapping[str, object], user: Mapping[str, object]) -> Path:
+    path = folder / "config.json"
+    named = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    path.write_text(json.dumps({**named, "contexts": [context], "current-context": "x"}))
+    return path
+
+
+def test_a_kubeconfig_says_where_the_api_server_is_and_who_asks(tmp_path: Path) -> None:
+    cluster = {"server": "https://[::1]:6443/clusters/a/", "certificate-authority": "ca.crt"}
+    pair = {"client-certificate-data": "Y2VydA==", "client-key": "/keys/me.key"}
+    path = kubeconfig(tmp_path, cluster, pair)
+    address = parse_kubernetes_url(f"kubernetes://team/job-state?kubeconfig={path}")
+    assert (address.namespace, address.name) == ("team", "job-state")
+    assert str(address) == "ConfigMap team/job-state at [::1]:6443"
+    server = address.server
+    assert (server.endpoint, server.base) == (Endpoint("::1", 6443), "/clusters/a")
+    assert (server.ca, server.cert, server.key) == (f"{tmp_path}/ca.crt", b"cert", "/keys/me.key")
+
+
+def test_a_token_is_sent_and_never_shown(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"server": "http://h"}, {"token": "hunter2"})
+    address = parse_kubernetes_url(f"kubernetes://team/job?kubeconfig={path}")
+    assert address.server.login.headers() == {"Authorization": "Bearer hunter2"}
+    assert "hunter2" not in repr(address)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "what"),
+    [
+        ({}, {}, "no 'server'"),
+        ({"server": "h:1"}, {}, "a server https://HOST:PORT"),
+        ({"server": "https://h"}, {"exec": {}}, "with exec"),
+        ({"server": "https://h", "insecure-skip-tls-verify": True}, {}, "with insecure-skip"),
+        ({"server": "https://h", "certificate-authority-data": "?"}, {}, "base64"),
+        ({"server": "https://h", "certificate-authority": "/not/there"}, {}, "PEM files"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, cluster: Mapping[str, object], user: Mapping[str, object], what: str
+) -> None:
+    path = kubeconfig(tmp_path, cluster, user)
+    with pytest.raises(UsageError, match=f"^store URL: wanted .*{what}") as refusal:
+        open_store(f"kubernetes://team/job?kubeconfig={path}")
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_kubeconfig_in_yaml_is_refused_with_the_way_to_make_one_in_json(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("apiVersion: v1\nkind: Config\n")
+    with pytest.raises(UsageError, match=r"wanted a kubeconfig in JSON.*kubectl config view --raw"):
+        open_store(f"kubernetes://team/job?kubeconfig={path}")
+
+
+def test_outside_of_a_pod_the_way_to_name_a_cluster_is_told(tmp_path: Path) -> None:
+    for environ in ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}):
+        with pytest.raises(UsageError, match=r"^store URL: wanted a pod.*add \?kubeconfig=FILE"):
+            parse_kubernetes_url("kubernetes://team/job", environ, tmp_path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.pods import Site
-from midflight.errors import JobFailed
+from midflight.errors import JobFailed, Unreachable
 from midflight.operator import keys
 from midflight.operator.api import EVERYWHERE, Api
 from midflight.operator.hands import Hands
@@ -23,7 +23,6 @@ from midflight.operator.mirror import Key
 from midflight.operator.office import Office
 
 LEASE = "midflight-operator"
-SYNC_SECONDS = 60.0
 NO_DEFINITIONS = (
     "the cluster does not know TrainingJobs: run `midflight operator install` with the right to "
     "make CustomResourceDefinitions"
@@ -57,28 +56,34 @@ class Operator:
         self._open = False  # keepers may be started
 
     async def run(self) -> None:
-        """Ends with NotLeading when another one leads."""
+        """Waits to lead, leads, and waits again when it no longer does, until it is cancelled."""
         await self._check_definitions()
-        log.info("%s waits for the lease", self._settings.identity)
-        await self.leadership.acquire()
-        log.info("%s leads", self._settings.identity)
+        while True:
+            log.info("%s waits for the lease", self._settings.identity)
+            await self.leadership.acquire()
+            log.info("%s leads", self._settings.identity)
+            try:
+                await self._lead()
+            except (NotLeading, Unreachable) as error:
+                log.warning("%s; jobs go on", error)
+                self.leadership.held = False
+
+    async def _lead(self) -> None:
+        """Ends with NotLeading, and leaves nothing running."""
         secret = await keys.own_key(self._plain, self._settings.namespace)
         self._office = office = self._make_office(secret, await self._kinds())
+        self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(mirror.run()) for mirror in office.mirrors]
         tasks.append(asyncio.create_task(office.recorder.run()))
         lead = asyncio.create_task(self.leadership.keep())
         try:
-            async with asyncio.timeout(SYNC_SECONDS):
-                await asyncio.gather(*(mirror.synced.wait() for mirror in office.mirrors))
-            self._open = True
-            for job in office.jobs():
-                self._keep(*job)
-            await asyncio.wait({lead, self._broken, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()
-            if self._broken.done():
-                self._broken.result()
+            synced = asyncio.gather(*(mirror.synced.wait() for mirror in office.mirrors))
+            tasks.append(asyncio.create_task(self._begin(synced)))
+            done, _ = await asyncio.wait(
+                {lead, self._broken, *tasks[:-1]}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                each.result()
             raise NotLeading(f"{self._settings.identity} does not lead any more")
         finally:
             self._open = False
@@ -86,6 +91,15 @@ class Operator:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
+            self._office = None
+
+    async def _begin(self, synced: "asyncio.Future[Any]") -> None:
+        """Nothing is decided before everything there is has been seen."""
+        await synced
+        assert self._office is not None
+        self._open = True
+        for job in self._office.jobs():
+            self._keep(*job)
 
     def figures(self) -> Figures:
         office = self._office

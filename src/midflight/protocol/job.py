@@ -21,6 +21,7 @@ class JobSpec:
     hang_timeout: float = 600.0  # a member that is alive but stands still while others wait
     silence: float = 0.7  # seconds without a heartbeat before a member is looked at
     lease: float = 5.0  # seconds without a word before a whole host is given up
+    come_back: float = 0.0  # the same, for a host that has yet to find a coordinator that moved
     timestamps: bool = False  # before each line of output
     output_dir: str | None = None  # where each member's output is kept as well
     eager: bool = False  # min_np members are enough to start once every listed host is there

@@ -3,22 +3,33 @@
 A run folder has one launcher at a time: it holds a lock that ends with the process. Without the
 lock's holder a coordinator may still be alive; then the run is alive. If it is not, and the store
 says that the run did not come to its end, the run is taken up where it was cut off.
+
+The folder may be gone with the machine that it was on. Then the job's own store and token, which
+are elsewhere, are enough to take the run up. The launcher that comes says so in the store, and one
+that is still alive somewhere sees it and leaves; should it be cut off from the store, it cannot
+save another world either. If the store says that the run succeeded, there is nothing left to do:
+only the launcher did not live to tell.
 """
 
 import fcntl
+import secrets
 import shutil
 from dataclasses import dataclass
 from typing import IO
 
-from midflight.coordinator.core.state import State
+from midflight.coordinator.core.state import Phase, State
 from midflight.errors import Unreachable, UsageError
-from midflight.protocol.job import JobSpec
 from midflight.run.calling import call
+from midflight.run.hosted import Hosted
 from midflight.run.options import Options
 from midflight.run.processes import find_agents, kill_session
 from midflight.run.record import Record, read_record, write_record
 from midflight.run.saved import ENDED, forget_state, saved_state
-from midflight.store.rundir import RunDir
+from midflight.store.interface import Store
+from midflight.store.opening import open_store
+from midflight.store.rundir import RunDir, read_token
+
+_LONG = 3600.0  # seconds; nothing is due meanwhile
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,8 @@ class Claim:
     former: State | None  # None: the run begins anew
     agents: dict[str, int]  # of the former launcher, still alive: host to process id
     lock: IO[bytes]  # held as long as this is
+    mark: bytes | None = None  # this launcher's, in the store; None: the lock is enough
+    succeeded: bool = False  # it has come to its end before, so nothing is to be done
 
 
 def claim(options: Options) -> Claim:
@@ -39,17 +52,62 @@ def claim(options: Options) -> Claim:
     agents = find_agents(noted.agents, str(folder.token_file.absolute()))
     store = options.store or noted.store
     former = saved_state(store, spec.name)
+    if former is not None and _succeeded_elsewhere(former, options):
+        return Claim(store, former, {}, lock, succeeded=True)
     if former is None or former.phase in ENDED:
         former = None
         _clear(folder, spec.name, store, agents)
         agents = {}
         store = options.store or folder.store_url
-        folder.write_spec(spec)
     else:
-        _check_same_work(former, spec, folder)
-    folder.make_token()
+        _check_same_work(former, options)
+    folder.write_spec(spec if former is None else former.spec)
+    _provide_token(folder, options.hosted)
     write_record(folder, Record(store, agents))
-    return Claim(store, former, agents, lock)
+    movable = options.hosted is not None and options.hosted.may_move
+    return Claim(store, former, agents, lock, _leave_mark(store, spec.name) if movable else None)
+
+
+def await_successor(store: Store, name: str, mark: bytes) -> None:
+    """Returns when another launcher has claimed the run; blocks until then, or raises."""
+    key = _mark_key(name)
+    view = store.watch(key)
+    while key not in view.entries or view.entries[key].value == mark:
+        view = store.watch(key, after=view, timeout=_LONG)
+
+
+def _leave_mark(store_url: str, name: str) -> bytes:
+    mark = secrets.token_hex(8).encode()
+    with open_store(store_url) as store:
+        store.put(_mark_key(name), mark, expect=None)
+    return mark
+
+
+def _mark_key(name: str) -> str:
+    return f"jobs/{name}/launcher"
+
+
+def _succeeded_elsewhere(former: State, options: Options) -> bool:
+    """Whether this very run is complete, and the folder of the launcher that saw it is gone.
+
+    In a folder that has had a run, somebody asks for the same once more.
+    """
+    moved = options.hosted is not None and options.hosted.may_move and not options.folder.has_spec
+    same = former.spec.command == options.spec.command
+    return moved and same and former.phase is Phase.SUCCEEDED
+
+
+def _provide_token(folder: RunDir, hosted: Hosted | None) -> None:
+    """The job's token stays where it is kept: a secret has no second copy here."""
+    if hosted is None or hosted.token_file is None:
+        folder.make_token()
+        return
+    read_token(hosted.token_file)  # says what is wrong with it
+    try:
+        folder.token_file.unlink(missing_ok=True)
+        folder.token_file.symlink_to(hosted.token_file.absolute())
+    except OSError as error:
+        raise UsageError(f"cannot write {folder.token_file}: {error.strerror}") from None
 
 
 def _lock(folder: RunDir, name: str) -> IO[bytes]:
@@ -82,12 +140,14 @@ def _already_running(name: str) -> UsageError:
     )
 
 
-def _check_same_work(former: State, spec: JobSpec, folder: RunDir) -> None:
+def _check_same_work(former: State, options: Options) -> None:
+    spec, hosted = options.spec, options.hosted
     if former.spec.command != spec.command:
+        kept = hosted.store if hosted and hosted.may_move else options.folder.path
         raise UsageError(
             f"the run {spec.name} was cut off before its end, and its command was "
             f"{' '.join(former.spec.command)!r}; give the same to take it up again, choose another "
-            f"--name, or remove {folder.path} to forget it"
+            f"--name, or remove {kept} to forget it"
         )
 
 

@@ -20,6 +20,7 @@ from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.store.rundir import RunDir
 
+COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 UNBOUNDED = 1000  # members; what --max-np is where nothing else was said of an elastic job
 
 
@@ -51,7 +52,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
     spec = _spec(given, name, command, str(folder.ledgers.absolute()), hosts)
     if job is not None:
-        spec = replace(spec, eager=True)
+        come_back = COME_BACK if job.may_move else 0.0
+        spec = replace(spec, eager=True, come_back=come_back)
     elif not hosts:
         hosts = _default_hosts(given, spec)
     spec = replace(spec, order=tuple(hosts))
@@ -65,8 +67,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
         discovery=given.host_discovery_script,
         hosted=job,
         slots_per_host=given.slots_per_host or 1,
-        store=given.store,
-        listen=check_listen(given.listen) if given.listen else None,
+        store=given.store or (job.store if job else None),
+        listen=_listen(given.listen, job),
         warm=given.warm,
         verbose=given.verbose,
         name_was_given=given.name is not None or job is not None,
@@ -84,6 +86,11 @@ def _in_job(job: Hosted, given: argparse.Namespace) -> Hosted | None:
         given.host_discovery_script = None
     given.min_np = given.min_np or given.np or 1
     return job
+
+
+def _listen(given: str | None, job: Hosted | None) -> str | None:
+    asked = given or (job.listen if job else None)
+    return check_listen(asked) if asked else None
 
 
 def _spec(
@@ -166,8 +173,8 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--store",
         metavar="URL",
-        help="where the job's state is kept: a path, sqlite:///PATH or "
-        "etcd://HOST:PORT,... (default: in the run's folder)",
+        help="where the job's state is kept: a path, sqlite:///PATH, etcd://HOST:PORT,... or "
+        "kubernetes://NAMESPACE/NAME, a ConfigMap (default: in the run's folder)",
     )
     add(
         "--listen",

@@ -2,7 +2,8 @@
 
 Whatever happens, nothing that was started here is left when this ends. After the first Ctrl-C the
 coordinator has a few seconds to end the job in good order; after the second, or when they are
-over, everything is killed.
+over, everything is killed. Where another launcher can take the run up, SIGTERM ends this launcher
+and not the job: its machine is needed elsewhere, and the workers train on until the next one comes.
 """
 
 import asyncio
@@ -13,13 +14,13 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from midflight.coordinator.core.state import Phase
-from midflight.errors import ConnectionLost, JobFailed, MidflightError
+from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
 from midflight.run.arguments import say
 from midflight.run.calling import ask_status_async, call_async
-from midflight.run.claim import Claim
+from midflight.run.claim import Claim, await_successor
 from midflight.run.coordinator import CoordinatorKeeper
 from midflight.run.discovery import Discovery
 from midflight.run.hosted import HostfileDiscovery
@@ -28,11 +29,13 @@ from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
 from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
+from midflight.store.opening import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
 STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
 LAST_SECONDS = 0.5  # the same, when someone waits for the end
+REPLACED = 3  # the exit code, also of a coordinator that was
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 
@@ -58,6 +61,9 @@ class Supervisor:
 
     async def run(self) -> int:
         """The exit code, once everything is gone."""
+        if self._claim.succeeded:
+            say(f"the run {self._options.spec.name} has succeeded already; there is nothing to do")
+            return 0
         interrupts = Interrupts()
         self._introduce()
         work = asyncio.create_task(self._work())
@@ -66,6 +72,9 @@ class Supervisor:
             await _first_of(work, interrupts.first)
             if work.done():
                 return work.result()
+            if self._means_leave(interrupts.first.result()):
+                patience = 0.0
+                return await self._leave(work, interrupts)
             code = await self._stop(work, interrupts)
             patience = LAST_SECONDS if work.done() else 0.0
             return code
@@ -86,15 +95,34 @@ class Supervisor:
         )
         job = asyncio.create_task(self._coordinator.keep())
         life = asyncio.create_task(self._host_life(hosts, elsewhere))
+        successor = asyncio.create_task(self._replaced())
         try:
-            await _first_of(job, life)
+            await _first_of(job, life, successor)
+            if successor.done():
+                return successor.result()
             if life.done():
                 life.result()  # an error of its own ends the run
-            return await job
+            await _first_of(job, successor)
+            return job.result() if job.done() else successor.result()
         finally:
-            for task in (job, life):
+            for task in (job, life, successor):
                 task.cancel()
-            await asyncio.gather(job, life, return_exceptions=True)
+            await asyncio.gather(job, life, successor, return_exceptions=True)
+
+    async def _replaced(self) -> int:
+        """Ends when another launcher has taken the run up; never where only this machine can."""
+        mark, name = self._claim.mark, self._options.spec.name
+        while mark is not None:
+            try:
+                with open_store(self._claim.store) as store:  # closing it ends the thread
+                    await asyncio.to_thread(await_successor, store, name, mark)
+            except StoreError:  # away for a while; without it nobody else can come either
+                await asyncio.sleep(DISCOVERY_SECONDS)
+                continue
+            say(f"another launcher has taken run {name} up; leaving it to that one")
+            return REPLACED
+        never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def _host_life(self, hosts: Hosts, elsewhere: str | None) -> None:
         """Start agents once the coordinator answers, and follow discovery if there is one."""
@@ -195,6 +223,22 @@ class Supervisor:
         if work.done() and not work.cancelled() and work.result() == 0:
             return 0  # it had come to its end before it heard of this
         return EXIT_CODES[number]
+
+    def _means_leave(self, number: signal.Signals) -> bool:
+        hosted = self._options.hosted
+        return number is signal.SIGTERM and hosted is not None and hosted.may_move
+
+    async def _leave(self, work: "asyncio.Task[int]", interrupts: Interrupts) -> int:
+        """Let members of this machine go while there is a coordinator that they can tell."""
+        say(f"leaving {self._options.spec.name} to the next launcher; its workers train on")
+        work.cancel()  # the coordinator itself goes on
+        await asyncio.wait({work})
+        if self._agents is not None:
+            self._agents.want({})
+            left = asyncio.ensure_future(self._agents.end(self._options.spec.grace))
+            await _first_of(left, interrupts.second)
+            left.cancel()
+        return EXIT_CODES[signal.SIGTERM]
 
     async def _clear_up(self, work: "asyncio.Task[int]", patience: float) -> None:
         work.cancel()

@@ -11,13 +11,16 @@ from midflight.errors import UsageError
 from midflight.store.embedded import EmbeddedStore
 from midflight.store.interface import Store
 
-_WANTED = "a path, sqlite:///PATH, or etcd://HOST:PORT[,HOST:PORT...][/PREFIX]"
+_WANTED = (
+    "a path, sqlite:///PATH, etcd://HOST:PORT[,HOST:PORT...][/PREFIX], "
+    "or kubernetes://NAMESPACE/NAME"
+)
 
 
 def open_store(url: str, *, patience: float = 10.0) -> Store:
     """Opens the store at `url`; every call on it rides out trouble for `patience` seconds."""
     scheme, colon, rest = url.partition("://")
-    if not colon and url.strip() and not re.match(r"(sqlite|etcds?):", url):
+    if not colon and url.strip() and not re.match(r"(sqlite|etcds?|kubernetes):", url):
         return EmbeddedStore(url, patience=patience)
     match scheme:
         case "sqlite" if rest.startswith("/") and rest.strip("/"):
@@ -27,6 +30,11 @@ def open_store(url: str, *, patience: float = 10.0) -> Store:
             from midflight.store.etcd_address import parse_etcd_url
 
             return EtcdStore(parse_etcd_url(url), patience=patience)
+        case "kubernetes" if rest:
+            from midflight.store.kubernetes import KubernetesStore
+            from midflight.store.kubernetes_address import parse_kubernetes_url
+
+            return KubernetesStore(parse_kubernetes_url(url), patience=patience)
     raise UsageError(f"store URL: wanted {_WANTED}, got {_without_secret(url)!r}")
 
 

@@ -99,6 +99,9 @@ def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") ->
         notice_until=host.notice_until if host.unlisted else None,
     )
     draft.set(hosts={**draft.state.hosts, name: fresh})
+    if host.awaited:  # its members need a moment to come back as well
+        here = [member.name for member in draft.state.members.values() if member.host == name]
+        draft.set_members(here, heard_at=draft.now)
     _want_more(draft)
 
 

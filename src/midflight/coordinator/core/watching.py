@@ -14,6 +14,7 @@ from midflight.coordinator.core.events import Beating
 from midflight.coordinator.core.forming import recover, survivors
 from midflight.coordinator.core.state import (
     TRAINING,
+    HostState,
     MemberState,
     Mode,
     Phase,
@@ -98,12 +99,20 @@ def watch(draft: Draft) -> None:
 
 def _lost_hosts(draft: Draft) -> None:
     lease = draft.state.spec.lease
-    lost = {h.name for h in draft.state.hosts.values() if draft.now - h.heard_at > lease}
+    hosts = draft.state.hosts.values()
+    lost = {h.name for h in hosts if draft.now - h.heard_at > _patience(draft, h)}
     members = [m for m in draft.state.members.values() if m.host in lost]
     silent = [m for m in members if draft.now - m.heard_at > lease]
-    hosts = ", ".join(dict.fromkeys(member.host for member in silent))
+    quiet = ", ".join(dict.fromkeys(member.host for member in silent))
     names = [member.name for member in silent]
-    gone(draft, names, KILLED, f"not a word from {hosts} for {lease:g} s", blameless=True)
+    gone(draft, names, KILLED, f"not a word from {quiet} for {lease:g} s", blameless=True)
+
+
+def _patience(draft: Draft, host: HostState) -> float:
+    """A coordinator that was restarted elsewhere is found by its hosts only after a while."""
+    spec = draft.state.spec
+    away = host.awaited and not host.unlisted
+    return max(spec.lease, spec.come_back) if away else spec.lease
 
 
 def _silent_members(draft: Draft) -> None:

@@ -1,0 +1,177 @@
+"""The store in one ConfigMap, for a job on Kubernetes: it outlives the pod that writes it.
+
+Every write replaces the whole ConfigMap, on the condition that it is still the one that was read;
+the API server refuses it otherwise, and it is tried again on what is there now. That is all that is
+needed for compare-and-set, and it fences: a write that arrives late changes nothing. The store must
+be small: a ConfigMap holds 1 MiB, after compression. It is never made here, so that a role which
+may only get, update and watch this one is enough.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from midflight.errors import StoreUnavailable
+from midflight.store.backoff import pauses
+from midflight.store.checks import check_ttl, check_value, encode_key, encode_prefix
+from midflight.store.interface import Entry, Lease, Snapshot
+from midflight.store.kubernetes_address import Json, KubernetesAddress
+from midflight.store.kubernetes_document import Document, pack, read, written
+from midflight.store.kubernetes_gateway import CONFLICT, Gateway, Refused
+from midflight.store.kubernetes_leases import Sightings
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The ConfigMap as it was at one moment."""
+
+    config_map: Json
+    document: Document
+
+    @property
+    def version(self) -> str:
+        return str(self.config_map["metadata"]["resourceVersion"])
+
+
+class KubernetesStore:
+    """See `interface.Store`."""
+
+    def __init__(self, address: KubernetesAddress, *, patience: float = 10.0) -> None:
+        self._gateway = Gateway(address, patience)
+        self._sightings = Sightings()
+        self._troubles = 0
+
+    def get(self, key: str) -> Entry | None:
+        encode_key(key)
+        return self._look().document.entry(key)
+
+    def put(
+        self, key: str, value: bytes, *, expect: int | None, lease: Lease | None = None
+    ) -> Entry:
+        encode_key(key)
+        check_value(key, value)
+        packed, owner = pack(value), lease.id if lease else 0
+        return Entry(key, value, self._commit(lambda now: now.put(key, packed, expect, owner)))
+
+    def delete(self, key: str, *, expect: int | None) -> None:
+        encode_key(key)
+        self._commit(lambda now: now.delete(key, expect))
+
+    def watch(
+        self, prefix: str, *, after: Snapshot | None = None, timeout: float = 0.0
+    ) -> Snapshot:
+        encode_prefix(prefix)
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self._look()
+            current = found.document.snapshot(prefix)
+            if current != after or time.monotonic() >= deadline:
+                return current
+            end = self._sightings.next_end(found.document.leases)
+            self._gateway.await_change(found.version, min(deadline, end))
+
+    def lease(self, ttl: float) -> "KubernetesLease":
+        check_ttl(ttl)
+        return KubernetesLease(self, self._commit(lambda now: now.grant(ttl)), ttl)
+
+    def renew(self, lease: int) -> None:
+        # What nobody has seen ending can still be renewed, so nothing is ended first.
+        self._commit(lambda now: now.renew(lease), look=self._read)
+
+    def release(self, lease: int) -> None:
+        self._commit(lambda now: now.end(lease), look=self._read)
+
+    def close(self) -> None:
+        self._gateway.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> _Found:
+        config_map = self._gateway.read()
+        return _Found(config_map, read(config_map, self._gateway.address))
+
+    def _look(self) -> _Found:
+        """What is there now; leases that nobody renews are ended first, for everybody."""
+        pause = pauses(0.002, 0.1)
+        while True:
+            found = self._read()
+            if overdue := self._overdue(found.document):
+                ended = self._replace(found, found.document.end(*overdue))
+                if ended is None:
+                    self._gateway.rest(next(pause))
+                    continue
+                return ended
+            return found
+
+    def _overdue(self, document: Document) -> list[int]:
+        troubles = self._gateway.troubles
+        if troubles != self._troubles:
+            self._troubles = troubles
+            self._sightings.begin_anew()
+        return self._sightings.overdue(document.leases, time.monotonic())
+
+    def _commit(
+        self,
+        change: Callable[[Document], Document],
+        look: Callable[[], _Found] | None = None,
+    ) -> int:
+        """The revision that the change made, on whatever was there when it got through.
+
+        It happens once: whether a try whose answer was lost has arrived is seen by its receipt.
+        """
+        mark = secrets.token_hex(8)
+        deadline = time.monotonic() + self._gateway.patience
+        pause = pauses(0.002, 0.1)
+        base: int | None = None  # what the first try was made on
+        while True:
+            found = (look or self._look)()
+            if mark in found.document.receipts:
+                return found.document.receipts[mark]
+            if base is not None and found.document.has_forgotten(base):
+                raise self._unsure("was overtaken by too many others")
+            changed = change(found.document)
+            if changed is found.document:
+                return changed.revision
+            base = found.document.revision if base is None else base
+            if self._replace(found, changed.with_receipt(mark)) is not None:
+                return changed.revision
+            if time.monotonic() >= deadline:
+                raise self._unsure(f"found no gap between others for {self._gateway.patience:g} s")
+            self._gateway.rest(next(pause))
+
+    def _replace(self, found: _Found, document: Document) -> _Found | None:
+        """None if it is not the one that was found any more."""
+        address = self._gateway.address
+        try:
+            config_map = self._gateway.replace(written(found.config_map, document, address))
+        except Refused as error:
+            if error.status != CONFLICT:
+                raise
+            return None
+        return _Found(config_map, document)
+
+    def _unsure(self, what: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._gateway.address}: a write {what}; read to know whether it happened"
+        )
+
+
+class KubernetesLease:
+    """See `interface.Lease`."""
+
+    def __init__(self, store: KubernetesStore, lease_id: int, ttl: float) -> None:
+        self._store = store
+        self.id = lease_id
+        self.ttl = ttl
+
+    def renew(self) -> None:
+        self._store.renew(self.id)
+
+    def release(self) -> None:
+        self._store.release(self.id)

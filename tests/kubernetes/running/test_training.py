@@ -1,0 +1,44 @@
+"""Real training in pods: it is made larger and smaller, is struck, and every sample counts once."""
+
+import pytest
+
+from tests.kubernetes.running.jobs import Jobs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+EPOCHS = 150  # more than enough at its pace; in a hurry they take a few seconds
+
+
+def test_a_job_is_scaled_out_and_in_and_loses_a_node_and_every_sample_counts_once(jobs: Jobs):
+    jobs.counting("count", workers=2, epochs=EPOCHS)
+    jobs.wait_training("count")
+    jobs.scale_out("count", "count-1", 1)
+    jobs.check_scaled("ScaleOut", "count-1")
+    jobs.scale_in("count", "count-2", pods=["count-worker-0"])
+    jobs.check_scaled("ScaleIn", "count-2")
+    assert jobs.hostfile("count") == "count-worker-1:1\ncount-worker-2:1\n"
+    lost = jobs.pod("count-worker-2")["spec"]["nodeName"]
+    if lost == jobs.pod("count-worker-1")["spec"]["nodeName"]:
+        jobs.delete_pod("count-worker-2", grace=0)
+    else:
+        jobs.cluster.nodes.kill(lost)
+    jobs.wait_training("count", "went on with")
+    jobs.hurry()
+    jobs.wait_phase("count", "Succeeded")
+    jobs.check_every_sample_once(EPOCHS)
+
+
+def test_training_goes_on_while_the_launcher_is_gone_and_a_new_one_takes_over(jobs: Jobs):
+    jobs.counting("count", workers=2, epochs=EPOCHS)
+    jobs.wait_training("count")
+    before = jobs.pod("count-launcher")["metadata"]["uid"]
+    jobs.delete_pod("count-launcher", grace=0)
+    jobs.cluster.wait_for(
+        "Pod",
+        jobs.namespace,
+        "count-launcher",
+        lambda pod: pod["metadata"]["uid"] != before and pod["status"]["phase"] == "Running",
+    )
+    jobs.wait_training("count", "taking run count up again where it was cut off")
+    jobs.hurry()
+    jobs.wait_phase("count", "Succeeded")
+    jobs.check_every_sample_once(EPOCHS)
