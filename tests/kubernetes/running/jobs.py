@@ -62,7 +62,11 @@ class Jobs:
         }
 
     def idle(self, name: str = "idle", workers: int = 2, **more: Any) -> Json:
-        return self.create(self.manifest(name, SLEEP, workers, runIn="launcher", **more))
+        """Its pods end at once, or are killed soon: whoever is just starting hears no signal."""
+        made = self.manifest(name, SLEEP, workers, runIn="launcher", **more)
+        for part in made["spec"]["etReplicaSpecs"].values():
+            part["template"]["spec"]["terminationGracePeriodSeconds"] = 2
+        return self.create(made)
 
     def counting(
         self, name: str = "count", workers: int = 2, epochs: int = 10, **more: Any

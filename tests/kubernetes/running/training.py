@@ -1,0 +1,49 @@
+"""What a job's coordinator says of its training, asked as the operator would ask it."""
+
+import asyncio
+import base64
+import time
+
+from midflight.backends.kubernetes import names
+from midflight.backends.training import status
+from midflight.protocol.messages import MemberStatus, Status
+from midflight.protocol.wire import AsyncWire, dial
+from tests.kubernetes.running.jobs import Jobs
+
+SECONDS = 90.0
+_PAUSE = 0.1  # a coordinator is asked; it does not call
+
+
+def training(jobs: Jobs, job: str) -> Status | None:
+    """None while nobody answers."""
+    launcher = jobs.pods().get(f"{job}-launcher")
+    secret = jobs.cluster.get("Secret", jobs.namespace, names.token_secret(job))
+    address = launcher and launcher.get("status", {}).get("podIP")
+    if not address or secret is None:
+        return None
+    token = base64.b64decode(secret["data"]["token"])
+
+    async def call() -> AsyncWire:
+        return await dial(f"{address}:{names.PORT}", "client", "test", token)
+
+    return asyncio.run(status(call))
+
+
+def members(found: Status | None) -> list[MemberStatus]:
+    """Those that train."""
+    return [each for each in found.members if each.rank is not None] if found else []
+
+
+def wait_members(jobs: Jobs, job: str, count: int, seconds: float = SECONDS) -> Status:
+    """So many train, in a world that stands, on hosts that are there, and have made a step."""
+    deadline = time.monotonic() + seconds
+    found: Status | None = None
+    while time.monotonic() < deadline:
+        found = training(jobs, job)
+        training_now = members(found)
+        hosts = set(jobs.hostfile(job).split()) if found else set()
+        there = all(f"{each.host}:1" in hosts for each in training_now)
+        if found and found.phase == "stable" and len(training_now) == count and there:
+            return found
+        time.sleep(_PAUSE)
+    raise AssertionError(f"{count} members do not train after {seconds:g} s: {found}")
