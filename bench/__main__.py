@@ -66,6 +66,10 @@ def measure(item: Item, settings: Settings) -> list[Row]:
         return coordinator_case.run()
     if item.case == "cli":
         return cli_case.run()
+    if item.case == "kubernetes":
+        from bench import kubernetes_case  # its parts are those of the tests
+
+        return kubernetes_case.run()
     systems = [KNOWN[name] for name in item.systems]
     if item.kind == "steady":
         return steady.run(systems, item.shape, settings.rounds)

@@ -90,7 +90,13 @@ def test_a_run_is_expected_of_commands_that_use_midflight(
 
 @pytest.mark.parametrize(
     "command",
-    ["python train.py", "/opt/bin/python3 -m train --n ${gpus}", "horovodrun -np 2 python t.py"],
+    [
+        "python train.py",
+        "/opt/bin/python3 -m train --n ${gpus}",
+        "horovodrun -np 2 python t.py",
+        GUIDE_1,
+        "horovodrun \\\n  -np $((${workers}*${gpus})) \\\n  python t.py\n  ",
+    ],
 )
 def test_a_shell_that_has_nothing_else_to_do_makes_way(command: str) -> None:
     assert in_place_of_the_shell(command) == f"exec {command}"
@@ -101,6 +107,8 @@ def test_a_shell_that_has_nothing_else_to_do_makes_way(command: str) -> None:
     [
         "cd x && python t.py",
         "python a.py; python b.py",
+        "python a.py\npython b.py",
+        "python $(find . -name a.py)",
         "A=1 python t.py",
         "export A=1",
         "true | cat",

@@ -29,6 +29,7 @@ OTHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\+?=.*", re.DOTALL)
 _OPERATOR = re.compile(r"[();<>|&]+")
+_ARITHMETIC = re.compile(r"\$\(\([^()]*\)\)")  # the parentheses are no operators
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "while", "until", "do", "!", "{"})
@@ -57,8 +58,11 @@ def in_place_of_the_shell(command: str) -> str:
 
     Then signals reach the program itself, and not a shell that waits for it.
     """
-    words = _words(command)
-    if not words or any(_OPERATOR.fullmatch(word) or word.startswith("#") for word in words):
+    text = _ARITHMETIC.sub("0", command.strip().replace("\\\n", " "))
+    words = _words(text)
+    if not words or "\n" in text:  # each line is a command
+        return command
+    if any(_OPERATOR.fullmatch(word) or word.startswith("#") for word in words):
         return command
     program = words[0].rpartition("/")[2]
     known = _PYTHON.fullmatch(program) or program in OURS | OTHERS | _SHELLS

@@ -1,27 +1,37 @@
 """`midflight attach JOB [-- COMMAND...]`: a command, or a shell, where the job's processes are.
 
-It runs here, in the job's working directory, with the job's variables and programs. The exit code
-is the command's own.
+On this machine it runs in the job's working directory, with the job's variables and programs; on a
+cluster in the instance's pod, with this terminal. The exit code is the command's own.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn, cast
 
 from midflight.cli import flags, jobs
+from midflight.client import Client
 from midflight.errors import JobFailed, UsageError
 from midflight.protocol.views import JobView
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
+    from midflight.cli.cluster import connect, kubernetes
 
     options = parser().read(argv)
-    job = jobs.find(connect(), options.namespace, options.job, options.type)
+    cluster = kubernetes()
+    client = cast(Client, cluster) if cluster is not None else connect()
+    job = jobs.find(client, options.namespace, options.job, options.type)
     name = options.instance or job["chiefName"]
     if options.instance:
         jobs.instance(job, options.instance)
-    command = [*options.command, *options.rest] or [os.environ.get("SHELL") or "/bin/sh"]
+    command = [*options.command, *options.rest]
+    if cluster is not None:
+        return cluster.attach(options.namespace, name, options.container, command)
+    _become(job, name, command or [os.environ.get("SHELL") or "/bin/sh"])
+
+
+def _become(job: JobView, name: str, command: list[str]) -> NoReturn:
     environment = variables(job, name, os.environ)
     try:
         os.chdir(_folder(job))
@@ -63,7 +73,7 @@ def parser() -> flags.VerbParser:
     )
     made.add_argument("-i", "--instance", default="", metavar="NAME", help="(default: the chief)")
     made.add_argument(
-        "-c", "--container", default="", metavar="NAME", help="ignored: there are no containers"
+        "-c", "--container", default="", metavar="NAME", help="of its pod, on a cluster"
     )
     jobs.add_type(made)
     return made

@@ -1,19 +1,46 @@
-"""The server, for the verbs that need one."""
+"""Whom the verbs ask: the server on this machine, or a cluster, as was chosen.
+
+Both have the same methods and give the same answers, so most verbs do not know which it is.
+"""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from midflight.cli import choosing, common_flags
 from midflight.home import home
-from midflight.server.starting import ensure, running
 
 if TYPE_CHECKING:
+    from midflight.backends.kubernetes.verbs import KubernetesClient
     from midflight.client import Client
 
 
 def connect() -> "Client":
-    """The server of this user; it is started if there is none."""
+    """The server of this user, started if there is none; or the cluster."""
+    if (cluster := kubernetes()) is not None:
+        return cast("Client", cluster)
+    from midflight.server.starting import ensure
+
     return ensure(home(os.environ))
 
 
 def connect_if_running() -> "Client | None":
+    if (cluster := kubernetes()) is not None:
+        return cast("Client", cluster)
+    from midflight.server.starting import running
+
     return running(home(os.environ))
+
+
+def is_kubernetes() -> bool:
+    return not choosing.now(common_flags.config()).is_local
+
+
+def kubernetes() -> "KubernetesClient | None":
+    """None if this machine was chosen."""
+    chosen = choosing.now(common_flags.config())
+    if chosen.is_local:
+        return None
+    from midflight.backends.kubernetes.connection import open_connection
+    from midflight.backends.kubernetes.verbs import KubernetesClient
+
+    return KubernetesClient(open_connection(choosing.settings(chosen), chosen.namespace))

@@ -1,15 +1,15 @@
-"""The flags that every verb takes, before the verb or after it: namespace and level of messages.
+"""The flags that every verb takes, before the verb or after it: namespace, cluster, messages.
 
 `take` reads those in front of the verb and `use` makes them the defaults; a verb's own parser has
-them too (`add`), and `note` is called with what it read. Flags that only a cluster has a use for
-are taken and said to be ignored, at level debug.
+them too (`add`), and `note` is called with what it read. Where no namespace is named, it is the one
+of the chosen cluster. A flag without a use here is taken, and said to be ignored at level debug.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from midflight.cli import messages
+from midflight.cli import choosing, messages
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.errors import UsageError
 
@@ -19,7 +19,7 @@ class Common:
     namespace: str = ""  # nothing was said
     loglevel: str = "info"
     arena_namespace: str = ""
-    config: str = ""
+    config: str = ""  # a kubeconfig: the verb is about its cluster
 
 
 _FLAGS = {
@@ -29,7 +29,6 @@ _FLAGS = {
     "--arena-namespace": "arena_namespace",
     "--config": "config",
 }
-_IGNORED = {"arena_namespace": "--arena-namespace", "config": "--config"}
 _used = Common()
 TITLE = "common flags"
 
@@ -58,9 +57,9 @@ def use(common: Common) -> None:
     messages.set_level(common.loglevel)
 
 
-def namespace() -> str:
-    """What was said in front of the verb, or the default."""
-    return _used.namespace or DEFAULT_NAMESPACE
+def config() -> str:
+    """The kubeconfig that was named, "" if none was."""
+    return _used.config
 
 
 def take_more(argv: Sequence[str]) -> list[str]:
@@ -85,7 +84,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--namespace",
         default=_used.namespace,
         metavar="NAME",
-        help=f"of the job (default {DEFAULT_NAMESPACE})",
+        help=f"of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
     )
     add(
         "--loglevel",
@@ -94,14 +93,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="debug, info, warn or error (default %(default)s)",
     )
     add("--arena-namespace", default=_used.arena_namespace, help=argparse.SUPPRESS)
-    add("--config", default=_used.config, help=argparse.SUPPRESS)
+    add(
+        "--config",
+        default=_used.config,
+        metavar="FILE",
+        help="a kubeconfig: work on its cluster (default: see `midflight context`)",
+    )
 
 
 def note(options: argparse.Namespace) -> None:
     """What was read after the verb counts; `said_namespace` is "" where nothing was said."""
+    global _used
+    _used = replace(_used, config=options.config)
     options.said_namespace = options.namespace
-    options.namespace = options.namespace or DEFAULT_NAMESPACE
+    options.namespace = options.namespace or choosing.namespace(options.config)
     messages.set_level(options.loglevel)
-    for name, flag in _IGNORED.items():
-        if getattr(options, name):
-            messages.debug(f"{flag} is for clusters and is ignored on this machine")
+    if options.arena_namespace:
+        messages.debug("--arena-namespace is ignored: nothing here is looked for in a namespace")

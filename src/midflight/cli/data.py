@@ -1,20 +1,68 @@
 """`midflight data list`: volumes that can be mounted. On one machine there are none to list."""
 
 from collections.abc import Sequence
+from typing import Any, TypedDict
 
-from midflight.cli import flags, messages, output
+from midflight.cli import flags, messages, moments, output
 from midflight.cli.tables import table
 
 _COLUMNS = ("NAME", "ACCESSMODE", "DESCRIPTION", "OWNER", "AGE")
 
 
+class VolumeView(TypedDict):
+    """A claim, as Arena's users label it."""
+
+    name: str
+    namespace: str
+    accessMode: str
+    description: str
+    owner: str
+    createTime: str
+
+
 def main(argv: Sequence[str]) -> int:
+    from midflight.cli.cluster import kubernetes
+
     options = parser().read(argv)
-    if not output.data(options.output, [], []):
-        namespaces = ("NAMESPACE",) if options.all_namespaces else ()
-        print(table((_COLUMNS[0], *namespaces, *_COLUMNS[1:]), []))
-    messages.info("this machine has no volume claims: jobs read its folders as they are")
+    cluster = kubernetes()
+    found: list[VolumeView] = []
+    if cluster is not None:
+        namespace = "*" if options.all_namespaces else options.namespace
+        found = [view(claim) for claim in cluster.claims(namespace)]
+    if not output.data(options.output, found, (each["name"] for each in found)):
+        print(as_text(found, options.all_namespaces))
+    if cluster is None:
+        messages.info("this machine has no volume claims: jobs read its folders as they are")
     return 0
+
+
+def view(claim: dict[str, Any]) -> VolumeView:
+    meta = claim["metadata"]
+    notes = meta.get("annotations") or {}
+    return {
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+        "accessMode": ",".join(claim["spec"].get("accessModes") or ()),
+        "description": notes.get("description", ""),
+        "owner": notes.get("owner", ""),
+        "createTime": meta["creationTimestamp"],
+    }
+
+
+def as_text(found: Sequence[VolumeView], namespaces: bool) -> str:
+    header = (_COLUMNS[0], *(("NAMESPACE",) if namespaces else ()), *_COLUMNS[1:])
+    rows = [
+        (
+            each["name"],
+            *((each["namespace"],) if namespaces else ()),
+            each["accessMode"],
+            each["description"],
+            each["owner"],
+            moments.age(each["createTime"]),
+        )
+        for each in found
+    ]
+    return table(header, rows)
 
 
 def parser() -> flags.VerbParser:

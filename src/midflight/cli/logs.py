@@ -17,13 +17,15 @@ _SINCE = re.compile(r"(\d+h)?(\d+m)?(\d+s)?")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
+    from midflight.cli.cluster import connect, is_kubernetes
 
     options = parser().read(argv)
     if options.all and options.instance:
         raise UsageError("wanted --all or --instance, got both")
     query = _query(options)
     client = connect()
+    if is_kubernetes() and options.container:
+        query["container"] = options.container
     if options.follow:
         _await_begin(client, options)
     try:
@@ -135,6 +137,6 @@ def parser() -> flags.VerbParser:
     add("-t", "--tail", type=flags.number, default=-1, metavar="N", help="the last lines only")
     add("--since", default="", metavar="TIME", help="what is younger, such as 1h or 5m30s")
     add("--since-time", default="", metavar="MOMENT", help="what came after it (RFC 3339)")
-    add("-c", "--container", default="", metavar="NAME", help="ignored: there are no containers")
+    add("-c", "--container", default="", metavar="NAME", help="of its pod, on a cluster")
     jobs.add_type(made)
     return made

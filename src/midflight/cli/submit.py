@@ -1,12 +1,24 @@
-"""`midflight submit KIND`: makes a spec of flags and a file, and gives it to the server."""
+"""`midflight submit KIND`: makes a spec of flags and a file, and gives it to the server.
+
+On a cluster it becomes objects instead, and `--dry-run` shows these.
+"""
 
 import argparse
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from midflight.cli import common_flags, flags, job_types, messages, output, program, submit_flags
+from midflight.cli import (
+    common_flags,
+    flags,
+    job_types,
+    messages,
+    output,
+    program,
+    submit_flags,
+    submit_objects,
+)
 from midflight.cli.submitting import Place, given, spec_of
 from midflight.cli.waiting import until
 from midflight.client import Client
@@ -24,12 +36,17 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("not found command args")
     if not (options.name or file.get("name")):
         raise UsageError('required flag(s) "name" not set')
-    spec = spec_of(options, kind, file, _place())
+    from midflight.cli.cluster import is_kubernetes
     from midflight.controller.checking import check
 
+    on_cluster = is_kubernetes()
+    spec = spec_of(options, kind, file, Place(Path.cwd(), Path.home(), os.environ, on_cluster))
     check(spec)
     if options.dry_run:
-        print(output.as_yaml(as_file(spec)), end="")
+        if on_cluster:
+            submit_objects.show(spec, options.output)
+        else:
+            print(output.as_yaml(as_file(spec)), end="")
         return 0
     return _submit(spec, options)
 
@@ -57,10 +74,6 @@ def _read(argv: Sequence[str]) -> tuple[argparse.Namespace, str, dict[str, Any]]
     return options, kind, file
 
 
-def _place() -> Place:
-    return Place(Path.cwd(), Path.home(), os.environ)
-
-
 def as_file(spec: Spec) -> dict[str, Any]:
     """What differs from the defaults, as a job file would say it, with nothing secret in it."""
     usual = codec.encode(Spec(spec.kind, "", ""))
@@ -76,14 +89,18 @@ def as_file(spec: Spec) -> dict[str, Any]:
 
 
 def _submit(spec: Spec, options: argparse.Namespace) -> int:
-    from midflight.cli.cluster import connect
+    from midflight.cli.cluster import connect, kubernetes
 
-    client = connect()
-    job = client.submit(codec.encode(spec))
     kind, name = spec.kind.value, spec.name
-    if not output.data(options.output, job, [name]):
-        messages.created(job_types.RESOURCES[kind], name)
-    _note(spec, options, client)
+    if (cluster := kubernetes()) is not None:
+        client = cast(Client, cluster)
+        job = submit_objects.create(cluster, spec, options.output)
+    else:
+        client = connect()
+        job = client.submit(codec.encode(spec))
+        if not output.data(options.output, job, [name]):
+            messages.created(job_types.RESOURCES[kind], name)
+        _note(spec, options, client)
     where = "" if spec.namespace == DEFAULT_NAMESPACE else f" -n {spec.namespace}"
     messages.info(f"The Job {name} has been submitted successfully")
     messages.info(

@@ -29,6 +29,7 @@ ENVIRONMENT = (
     "TZ",
     "OMP_NUM_THREADS",
 )
+WORKING_DIR = "/root"  # in a container, where nothing was said
 _SYNC = {"GIT_SYNC_BRANCH": "branch", "GIT_SYNC_REV": "revision"}
 
 
@@ -39,6 +40,7 @@ class Place:
     folder: Path
     home: Path
     environ: Mapping[str, str]
+    cluster: bool = False  # the job will be on other machines, which know neither of these
 
 
 def given(options: argparse.Namespace) -> dict[Flag, Any]:
@@ -65,9 +67,8 @@ def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], pla
     _set_restarts(values, kind)
     _move_git_settings(values)
     values["working_dir"] = _working_dir(values, place)
-    values.setdefault(
-        "environment", {name: place.environ[name] for name in ENVIRONMENT if name in place.environ}
-    )
+    usual = {name: place.environ[name] for name in ENVIRONMENT if name in place.environ}
+    values["environment"] = {} if place.cluster else values.get("environment", usual)
     return _decoded(values)
 
 
@@ -121,6 +122,8 @@ def _without_login(source: Any) -> tuple[Any, dict[str, str]]:
 
 def _working_dir(values: Mapping[str, Any], place: Place) -> str:
     wanted = values.get("working_dir")
+    if place.cluster:  # a path inside the image, which only the image knows
+        return str(wanted or WORKING_DIR)
     if not wanted:
         return str(place.home if values.get("sync") else place.folder)
     path = place.folder / Path(str(wanted)).expanduser()

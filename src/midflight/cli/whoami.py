@@ -1,5 +1,6 @@
 """`midflight whoami`: the user whose jobs these are, as JSON."""
 
+import hashlib
 import json
 import os
 import pwd
@@ -9,10 +10,21 @@ from midflight.cli import flags
 
 
 def main(argv: Sequence[str]) -> int:
+    from midflight.cli.cluster import kubernetes
+
     parser().read(argv)
-    uid = os.getuid()
-    print(json.dumps({"Name": _name(uid), "Id": str(uid), "IsAdminUser": uid == 0}))
+    if (cluster := kubernetes()) is not None:
+        user = cluster.whoami()
+        number = hashlib.md5(user.name.encode(), usedforsecurity=False).hexdigest()
+        print(_as_json(user.name, number, user.admin))
+    else:
+        uid = os.getuid()
+        print(_as_json(_name(uid), str(uid), uid == 0))
     return 0
+
+
+def _as_json(name: str, number: str, admin: bool) -> str:
+    return json.dumps({"Name": name, "Id": number, "IsAdminUser": admin})
 
 
 def _name(uid: int) -> str:

@@ -195,6 +195,6 @@ def test_messages_are_for_programs_where_no_terminal_is(arena: Arena) -> None:
 def test_less_is_said_at_a_higher_level_and_more_at_debug(arena: Arena) -> None:
     assert arena(*ET, "--loglevel=warn", "sh").err == ""
     assert (
-        "DEBU[0000] --config is for clusters"
-        in arena(*ET, "--loglevel=debug", "--config=/some/kubeconfig", "sh").err
+        "DEBU[0000] --arena-namespace is ignored"
+        in arena(*ET, "--loglevel=debug", "--arena-namespace=arena-system", "sh").err
     )

@@ -15,7 +15,7 @@ from midflight.backends.kubernetes.pod_environment import POD_IP, environment
 from midflight.backends.kubernetes.pod_security import as_the_image, confined, secure
 from midflight.backends.kubernetes.reading import is_shell_text, words_of
 from midflight.backends.kubernetes.site import Site as Site
-from midflight.backends.kubernetes.templates import main_container, template_of, thaw
+from midflight.backends.kubernetes.templates import main_container, part, template_of, thaw
 from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Spec
@@ -67,6 +67,12 @@ def render(obj: Object, job: Job, instance: Instance, site: Site) -> dict[str, A
         },
         "spec": pod,
     }
+
+
+def own_grace(obj: Object, instance: Instance) -> int | None:
+    """Seconds between SIGTERM and SIGKILL, None if the template does not say."""
+    spec = part(template_of(obj, instance.role).value, "spec").value
+    return spec.get("terminationGracePeriodSeconds")
 
 
 def master_port(obj: Object) -> int:
