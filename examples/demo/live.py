@@ -38,6 +38,7 @@ class Live:
         self._place = tempfile.TemporaryDirectory(prefix="midflight-demo-")
         self.folder = Path(self._place.name)
         os.environ["MIDFLIGHT_HOME"] = self._place.name
+        os.environ.pop("KUBECONFIG", None)  # this is about one machine
         os.environ["MIDFLIGHT_LOG_FORMAT"] = "text"
         os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return self

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from midflight.cli import flags, jobs
+from midflight.cli import flags, jobs, program
+from midflight.errors import UsageError
 
 
 def main(argv: Sequence[str]) -> int:
@@ -11,6 +12,11 @@ def main(argv: Sequence[str]) -> int:
 
     options = parser().read(argv)
     job = jobs.find(connect(), options.namespace, options.job)
+    if not job["folder"]:
+        raise UsageError(
+            f"the job {options.job} is on a cluster, and has no folder here; look into its pods "
+            f"with `{program.name()} attach {options.job}`"
+        )
     folder = Path(job["folder"])
     if options.instance:
         folder = folder / "instances" / jobs.instance(job, options.instance)["name"]

@@ -10,6 +10,7 @@ from midflight.home import home
 from midflight.protocol.messages import Status
 from midflight.protocol.wire import SyncWire
 from midflight.run.calling import call
+from midflight.run.hosted import hosted
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
 from midflight.store.rundir import RUN_NAME, RunDir, check_name
@@ -20,6 +21,9 @@ _OVER = {phase.value for phase in ENDED}
 
 def find_run(name: str) -> RunDir:
     """A run that was started by itself, or else the run inside a job of that name."""
+    inside = hosted(os.environ)
+    if inside is not None and inside.job == name:
+        return RunDir(inside.run_folder)
     folder = RunDir.of(name, os.environ)
     for found in (folder, *(RunDir(job / "run") for job in job_folders(name))):
         if (found.path / "spec.json").exists():
@@ -42,8 +46,10 @@ def names_a_job(words: Iterable[str]) -> bool:
         return True
     if not names or not {*names}.isdisjoint(known_runs()):
         return False
-    from midflight.cli.cluster import connect_if_running
+    from midflight.cli.cluster import connect_if_running, is_kubernetes
 
+    if is_kubernetes():  # where there are no runs, and listing all jobs may not be allowed
+        return True
     client = connect_if_running()
     return client is not None and any(job["name"] in names for job in client.jobs("*"))
 

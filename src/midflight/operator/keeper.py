@@ -161,6 +161,8 @@ class Keeper:
         if delayed:
             orders = [order for order in orders if isinstance(order, observing.DeletePod)]
         retry_at = self._hands.retry_at
+        if job.deleting and orders:
+            await self._hands.end_training(job, self._pods())
         await self._hands.carry_out(obj, job, orders)
         if delayed:
             self._hands.retry_at = retry_at

@@ -1,10 +1,11 @@
 """A person at a terminal, whose kubeconfig names the cluster and the test's own namespace.
 
-What is typed is what the guides say, without a word more. Nothing may run on this machine for it:
-a verb that starts the local server has gone to the wrong place.
+No line that is typed says where it goes. Nothing may be started on this machine for it: a verb that
+does has gone to the wrong place. Jobs are the `jobs` fixture's to clear away.
 """
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ class ClusterTerminal(Terminal):
         mine = self.home / "kubeconfig"
         mine.write_text(json.dumps(config))
         self.env |= {"KUBECONFIG": str(mine), "HOME": str(self.home)}
+        if (kubectl := jobs.cluster.plane.binaries.kubectl) is not None:
+            self.env["PATH"] += f":{kubectl.parent}"
 
     @contextmanager
     def watches(self, line: str) -> Iterator["Watched"]:
@@ -55,6 +58,9 @@ class ClusterTerminal(Terminal):
         if error is not None:
             print(self._tell())
         left = self.processes()
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._home.cleanup()
         assert not left, f"on this machine: {left}"
 

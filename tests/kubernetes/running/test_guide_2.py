@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.guides.scripts import MNIST_LIKE
+from tests.guides.terminal import PATIENCE
 from tests.guides.test_guide_2 import JOB, SUBMIT, expected, instances, speakers
 from tests.kubernetes.running.guide_terminal import ClusterTerminal
 from tests.kubernetes.running.jobs import Jobs
@@ -37,6 +38,7 @@ def test_guide_2_on_the_cluster(jobs: Jobs, tmp_path: Path) -> None:
         assert head == ["Name", "Status", "Namespace", "Priority", "Trainer", "Duration"]
         assert re.search(rf"^Namespace: +{jobs.namespace}$", shown, re.M)
         assert re.search(r"^Priority: +N/A$", shown, re.M)
+        jobs.wait_training(JOB, "[1]<stdout>:Step #10 ", PATIENCE)
         terminal.until(LOGS, lambda out: speakers(out) == {0, 1})
         assert terminal.types(DISCOVER).out == hosts(2)
 
@@ -44,6 +46,7 @@ def test_guide_2_on_the_cluster(jobs: Jobs, tmp_path: Path) -> None:
         said = terminal.types(f'arena scaleout etjob --name="{JOB}" --count=1 --timeout=10m')
         assert "has been submitted successfully" in said.err
         terminal.until(GET, lambda out: instances(out) == expected(3))
+        jobs.wait_training(JOB, "[2]<stdout>:Step ", PATIENCE)
         terminal.until(LOGS, lambda out: speakers(out) == {0, 1, 2})
         assert terminal.types(DISCOVER).out == hosts(3)
 

@@ -32,7 +32,7 @@ def view(connection: Connection, found: Found) -> JobView:
 def delete(connection: Connection, kind: str, namespace: str, name: str, uid: str) -> None:
     """It is gone once all that belongs to it is."""
     connection.delete(
-        kind, namespace, name, propagationPolicy="Foreground", preconditions={"uid": uid}
+        kind, namespace, name, propagationPolicy="Background", preconditions={"uid": uid}
     )
 
 
