@@ -6,7 +6,6 @@ missing. Each test has a namespace of its own; whatever it leaves there is delet
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -14,11 +13,13 @@ import pytest
 
 from midflight.backends.kubernetes.crds import crds
 from tests.kubernetes.plane import binaries, nodes
+from tests.kubernetes.plane.binaries import Binaries, Missing
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.nodes import Nodes
 
 NODES = ("node-0", "node-1", "node-2")
+PROGRAMS = pytest.StashKey[Binaries | Missing]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -26,17 +27,23 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any("plane" in getattr(item, "fixturenames", ()) for item in session.items)
     if wanted and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled(), suppress(binaries.Missing):
-            binaries.obtain()  # what cannot be had is for the fixture to say
+        with capture.global_and_fixture_disabled():
+            session.config.stash[PROGRAMS] = _obtained()
+
+
+def _obtained() -> Binaries | Missing:
+    try:
+        return binaries.obtain()
+    except Missing as missing:
+        return missing
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[Plane]:
+def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
     """The control plane alone, with our custom resources."""
-    try:
-        programs = binaries.obtain()
-    except binaries.Missing as missing:
-        pytest.skip(str(missing))
+    programs = request.config.stash.get(PROGRAMS, None) or _obtained()
+    if isinstance(programs, Missing):
+        pytest.skip(str(programs))
     started = Plane.start(programs, crds())
     yield started
     started.stop()
@@ -59,6 +66,7 @@ def cluster(_cluster: Cluster) -> Iterator[Cluster]:
     """Three nodes with four GPUs each, whatever the test before did to them."""
     _cluster.nodes.remove(*set(_cluster.nodes.names) - set(NODES))
     _cluster.nodes.start(*set(NODES) - set(_cluster.nodes.names))
+    _cluster.nodes.uncordon()
     yield _cluster
 
 

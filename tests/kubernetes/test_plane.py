@@ -131,6 +131,7 @@ def test_a_change_of_a_configmap_reaches_the_pod(cluster: Cluster, namespace: st
     assert ending(cluster, namespace, "one")["exitCode"] == 0
 
 
+@pytest.mark.slow
 def test_volumes_of_every_kind_are_where_the_manifest_says(
     cluster: Cluster, namespace: str, tmp_path: Path
 ) -> None:

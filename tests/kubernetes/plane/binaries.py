@@ -54,7 +54,7 @@ def cache_folder() -> Path:
 
 
 def _given() -> Path | None:
-    named = os.environ.get("KUBEBUILDER_ASSETS", "/tmp/kube")
+    named = os.environ.get("KUBEBUILDER_ASSETS")
     if not named:
         return None
     absent = [name for name in PROGRAMS if not os.access(Path(named) / name, os.X_OK)]

@@ -118,10 +118,11 @@ for package in component-base client-go/pkg; do
     link+=" -X $at.gitTreeState=clean"
 done
 say "compiling; this takes about 4 minutes on 2 cores"
-(while sleep 30; do say "still compiling"; done) &
+(while sleep 30 > /dev/null; do say "still compiling"; done) &  # sleep is not to hold the output
 ticking=$!
-trap 'kill $ticking 2> /dev/null' EXIT
+trap 'kill $ticking' EXIT
 go build -trimpath -tags "providerless dockerless" -ldflags "$link" -o "$out/kube" ./cmd/kube >&2
+trap - EXIT
 kill $ticking
 for name in kube-apiserver kube-controller-manager kube-scheduler kubelet; do
     ln -sf kube "$out/$name"
@@ -131,4 +132,4 @@ cp "$work/unpacked/usr/bin/kubectl" "$out/kubectl"
 if command -v gcc > /dev/null; then
     gcc -Os -static -DVERSION=3.2 -o "$out/pause" build/pause/linux/pause.c >&2 || true
 fi
-say "done: $(du -sh "$out" | cut -f1) in $out"
+say "done: $(du -sh "$out" | cut -f1)"

@@ -206,6 +206,7 @@ class Plane:
             "node-eviction-rate": "100",
             "secondary-node-eviction-rate": "100",
             "large-cluster-size-threshold": "0",
+            "pvclaimbinder-sync-period": "1s",
         }
         self._run("kube-controller-manager", manager)
         self._run("kube-scheduler", common | {"secure-port": "0"})

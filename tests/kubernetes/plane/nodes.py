@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kubernetes.plane.api import Json
+from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.daemons import Daemon, StartFailed
 
@@ -53,6 +53,14 @@ class Nodes:
         for name in names:
             self.kill(name)
             self._plane.api.delete(f"/api/v1/nodes/{name}")
+
+    def uncordon(self) -> None:
+        """Whatever kept pods away from them is taken back."""
+        for node in self._plane.api.call("GET", "/api/v1/nodes")["items"]:
+            name, spec = node["metadata"]["name"], node["spec"]
+            if name in self._running and (spec.get("unschedulable") or spec.get("taints")):
+                change = {"spec": {"unschedulable": None, "taints": None}}
+                self._plane.api.call("PATCH", f"/api/v1/nodes/{name}", change, MERGE)
 
     def stop(self) -> None:
         for name in self.names:
