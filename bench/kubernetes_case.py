@@ -29,9 +29,11 @@ from tests.kubernetes.running.jobs import Jobs
 from tests.kubernetes.running.operators import Operators
 from tests.kubernetes.running.training import members, training, wait_members
 
-JOBS, WORKERS = 500, 3  # and a launcher each
+JOBS = int(os.environ.get("MIDFLIGHT_BENCH_JOBS", "500"))  # a smaller number is for trying out
+WORKERS = 3  # and a launcher each
 NEW, LISTS, RESIZES = 5, 7, 3
 IDLE_SECONDS = 30.0
+QUIET_SECONDS = 10.0
 FILL_SECONDS = 600.0
 SPACE = "bench"
 
@@ -86,7 +88,8 @@ def _many(plane: Plane, operators: Operators, folder: Path) -> Iterator[tuple[st
     print(f"bench: {wanted} pods after {time.monotonic() - began:.0f} s", file=sys.stderr)
     (name,) = operators.names
     pid = operators.process(name).process.pid
-    time.sleep(20.0)  # what was queued is written
+    while _changes(cluster):
+        pass
     before = cpu_seconds(pid)
     time.sleep(IDLE_SECONDS)
     share = (cpu_seconds(pid) - before) / IDLE_SECONDS
@@ -95,6 +98,12 @@ def _many(plane: Plane, operators: Operators, folder: Path) -> Iterator[tuple[st
     first = [_first_pod(jobs, f"new-{number}") for number in range(NEW)]
     yield "a new job's first pod after", 1000 * median(first), "ms"
     yield f"list of {JOBS} jobs", 1000 * median(_list(plane) for _ in range(LISTS)), "ms"
+
+
+def _changes(cluster: Cluster) -> bool:
+    """Whether anything becomes of the jobs within a while."""
+    news = cluster.api.watch(cluster.path("TrainingJob", SPACE), QUIET_SECONDS)
+    return any(event == "MODIFIED" for event, _ in news)
 
 
 def _first_pod(jobs: Jobs, name: str) -> float:
@@ -106,7 +115,7 @@ def _first_pod(jobs: Jobs, name: str) -> float:
 
 
 def _list(plane: Plane) -> float:
-    command = [sys.executable, "-m", "midflight", "--config", str(plane.kubeconfig)]
+    command = [sys.executable, "-m", "midflight.cli", "--config", str(plane.kubeconfig)]
     began = time.monotonic()
     done = subprocess.run(
         [*command, "list", "-n", SPACE], capture_output=True, text=True, env=dict(os.environ)

@@ -1,7 +1,7 @@
-"""A real cluster for the tests: started when the first of them asks for it, and one for all.
+"""A real cluster for the tests: nodes beside the control plane, and one of it for all.
 
-Tests that need programs or rights which are not to be had here are skipped, and say what is
-missing. Each test has a namespace of its own; whatever it leaves there is deleted with it.
+Tests that need rights which are not to be had here are skipped, and say what is missing. Each test
+has a namespace of its own; whatever it leaves there is deleted with it.
 """
 
 import re
@@ -11,42 +11,12 @@ from uuid import uuid4
 
 import pytest
 
-from midflight.backends.kubernetes.crds import crds
-from tests.kubernetes.plane import binaries, nodes
-from tests.kubernetes.plane.binaries import Binaries, Missing
+from tests.kubernetes.plane import nodes
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.nodes import Nodes
 
 NODES = ("node-0", "node-1", "node-2")
-PROGRAMS = pytest.StashKey[Binaries | Missing]()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds what is missing now: it takes longer than any test may."""
-    wanted = any("plane" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wanted and not session.config.option.collectonly:
-        capture = session.config.pluginmanager.getplugin("capturemanager")
-        with capture.global_and_fixture_disabled():
-            session.config.stash[PROGRAMS] = _obtained()
-
-
-def _obtained() -> Binaries | Missing:
-    try:
-        return binaries.obtain()
-    except Missing as missing:
-        return missing
-
-
-@pytest.fixture(scope="session")
-def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
-    """The control plane alone, with our custom resources."""
-    programs = request.config.stash.get(PROGRAMS, None) or _obtained()
-    if isinstance(programs, Missing):
-        pytest.skip(str(programs))
-    started = Plane.start(programs, crds())
-    yield started
-    started.stop()
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.conftest import plane
 from tests.run.site import Site, eventually
-
-__all__ = ["plane"]  # a fixture here too
 
 
 @pytest.fixture

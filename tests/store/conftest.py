@@ -14,11 +14,9 @@ import pytest
 
 import midflight.store
 from midflight.store import Store, open_store
-from tests.kubernetes.conftest import plane
 from tests.store.config_maps import make_config_map
 from tests.store.etcd_process import Etcd, find_etcd
 
-__all__ = ["plane"]  # a fixture here too
 StartEtcd = Callable[..., Etcd]
 StartChild = Callable[..., "subprocess.Popen[str]"]
 

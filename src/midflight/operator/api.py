@@ -4,6 +4,8 @@ A thin layer over lightkube. Every write asks `permit` first, which raises once 
 longer leads: what has been decided too late is not done.
 """
 
+import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import httpx2
 from lightkube import ApiError, AsyncClient
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
-from lightkube.types import PatchType
+from lightkube.types import CascadeType, PatchType
 
 from midflight.backends.kubernetes import names
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable
@@ -19,6 +21,7 @@ from midflight.errors import Exists, MidflightError, NotFound, Unreachable
 Object = dict[str, Any]
 EVERYWHERE = "*"
 SECONDS = 20.0  # for an answer
+AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
 WATCH_SECONDS = 240  # after which a watch is begun anew
 _CHUNK = 500
 
@@ -76,6 +79,7 @@ class Api:
         self._client: Any = client  # its overloads know models only, and these are dictionaries
         self.permit = permit
         self.requests = 0
+        self._gate = asyncio.Semaphore(AT_ONCE)
 
     async def close(self) -> None:
         await self._client.close()
@@ -156,14 +160,16 @@ class Api:
 
     async def delete(self, kind: str, namespace: str, name: str, grace: int | None = None) -> None:
         """One that is not there is fine."""
+        await self._delete(kind, namespace, name, grace_period=grace)
+
+    async def delete_after_its_things(self, kind: str, namespace: str, name: str) -> None:
+        """What it owns goes first; one that is being deleted otherwise goes like this from now."""
+        await self._delete(kind, namespace, name, cascade=CascadeType.FOREGROUND)
+
+    async def _delete(self, kind: str, namespace: str, name: str, **how: Any) -> None:
         self.permit()
-        try:
-            resource = self._kind(kind)
-            await self._do(
-                self._client.delete(resource, name, namespace=namespace, grace_period=grace)
-            )
-        except NotFound:
-            pass
+        with contextlib.suppress(NotFound):
+            await self._do(self._client.delete(self._kind(kind), name, namespace=namespace, **how))
 
     # --- both -------------------------------------------------------------------------------
 
@@ -177,9 +183,10 @@ class Api:
         return _resource(group, version, kind, plural)
 
     async def _do(self, request: Any) -> Any:
-        self.requests += 1
         try:
-            return await request
+            async with self._gate:
+                self.requests += 1
+                return await request
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise explained(error) from None
 

@@ -5,6 +5,7 @@ that cannot be made is no failure of the job: the reason is kept in `delays` unt
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midflight.backends import training, words
-from midflight.backends.kubernetes import code_sync, furniture, names, pods
+from midflight.backends.kubernetes import code_sync, furniture, names, observing, pods
 from midflight.backends.kubernetes.observing import (
     CreateCodePod,
     CreatePod,
@@ -23,15 +24,24 @@ from midflight.backends.kubernetes.observing import (
     launcher_ip,
 )
 from midflight.controller.commands import AskResize
-from midflight.controller.events import Event, InstanceNotStarted, ResizeEnded, ResizeProgressed
+from midflight.controller.events import (
+    CodeNotFetched,
+    Event,
+    InstanceNotStarted,
+    ResizeEnded,
+    ResizeProgressed,
+)
 from midflight.controller.state import Job
-from midflight.errors import Exists, MidflightError, NotFound, Unreachable
+from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
 from midflight.operator.api import Api, Object, Rejected
+from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
 
 CALLER = "midflight-operator"
 AT_ONCE = 16  # requests of one job at a time
 PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
+END_SECONDS = 3.0  # for a training to end before its pods are told to
+LOOKED_AT = ("Pod", "ConfigMap")  # of these we may look at what is there already
 RETRY = 1.0  # seconds until a pod that could not be made is tried again
 
 log = logging.getLogger("midflight.operator")
@@ -65,14 +75,18 @@ class Hands:
         deletions = [order for order in orders if isinstance(order, DeletePod)]
         namespace = job.spec.namespace
         await _in_parallel(
-            [self.api.delete("Pod", namespace, each.name, each.grace) for each in deletions]
+            [
+                self.api.delete("Pod", namespace, each.name, _notice(obj, job, each))
+                for each in deletions
+            ]
         )
         self.retry_at = None
         if any(isinstance(order, CreateCodePod) for order in orders):
-            await self._create(code_sync.code_pod(obj, job, self.site))
+            await self._start_code(obj, job)
         if creations and await self._can_furnish(obj, job, creations):
             await _in_parallel([self._start(obj, job, each.instance) for each in creations])
-        self.delays = {name: why for name, why in self.delays.items() if name in job.instances}
+        known = {*job.instances, names.code_pod(job.spec.name)}
+        self.delays = {name: why for name, why in self.delays.items() if name in known}
 
     async def _can_furnish(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
         try:
@@ -93,17 +107,26 @@ class Hands:
 
     async def _start(self, obj: Object, job: Job, name: str) -> None:
         instance = job.instances[name]
+        if wrong := await self._tried(name, lambda: pods.render(obj, job, instance, self.site)):
+            told = (self.clock(), job.key, name, instance.attempt, wrong)
+            self.tell(InstanceNotStarted(*told))
+
+    async def _start_code(self, obj: Object, job: Job) -> None:
+        name = names.code_pod(job.spec.name)
+        if wrong := await self._tried(name, lambda: code_sync.code_pod(obj, job, self.site)):
+            self.tell(CodeNotFetched(self.clock(), job.key, wrong))
+
+    async def _tried(self, name: str, render: Callable[[], Object]) -> str:
+        """Makes a pod; what is wrong with it for good. What may pass is kept as its delay."""
         try:
-            pod = pods.render(obj, job, instance, self.site)
-            await self._create(pod)
-        except (Rejected, Unreachable) as error:
+            await self._create(render())
+        except (Rejected, Unreachable, UsageError) as error:
             if isinstance(error, Rejected) and error.for_good:
-                told = (self.clock(), job.key, name, instance.attempt, str(error))
-                self.tell(InstanceNotStarted(*told))
-            else:
-                self._delay(name, str(error))
+                return str(error)
+            self._delay(name, str(error))
         else:
             self.delays.pop(name, None)
+        return ""
 
     def _delay(self, instance: str, reason: str) -> None:
         self.delays[instance] = reason
@@ -113,10 +136,9 @@ class Hands:
         try:
             made = await self.api.create(obj)
         except Exists:
-            if obj["kind"] != "Pod":
+            if obj["kind"] not in LOOKED_AT:
                 return
-            meta = obj["metadata"]
-            made = await self.api.get("Pod", meta["namespace"], meta["name"])
+            made = await self._own(obj)
         except NotFound:
             if obj["apiVersion"] != PDB_API:
                 raise
@@ -124,6 +146,15 @@ class Hands:
             return
         if obj["kind"] == "Pod":
             self.put_pod(made)
+
+    async def _own(self, obj: Object) -> Object:
+        """The one that is there already, if it belongs to this job."""
+        kind, meta = obj["kind"], obj["metadata"]
+        found = await self.api.get(kind, meta["namespace"], meta["name"])
+        if not _owners(found) & _owners(obj):
+            text = f"there is a {kind} {meta['name']} already that is not this job's"
+            raise Rejected(409, f"{text}: delete it, or give the job another name")
+        return found
 
     # --- hosts ------------------------------------------------------------------------------
 
@@ -160,10 +191,7 @@ class Hands:
             self.tell(ResizeProgressed(self.clock(), key, operation, line))
 
         async def call() -> AsyncWire:
-            if not (address := launcher_ip(job, find())):
-                raise Unreachable("its launcher is not up")
-            secret = self.token(job).encode()
-            return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+            return await self._dial(job, find())
 
         expected = words.uses_midflight(job.spec.command, job.spec.run_in)
         wish = training.Wish(command.members, command.leaving)
@@ -176,10 +204,41 @@ class Hands:
             ok, detail = False, f"a bug: {error!r}"
         self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
 
+    async def end_training(self, job: Job, found: Pods) -> None:
+        """Before its pods go: a launcher that is merely told to go leaves its workers training."""
+        if not words.uses_midflight(job.spec.command, job.spec.run_in):
+            return
+        with contextlib.suppress(MidflightError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                wire = await self._dial(job, found)
+                try:
+                    wire.send(StopRequested("the job was deleted"))
+                    while True:  # until it hangs up
+                        await wire.receive()
+                finally:
+                    wire.close()
+
+    async def _dial(self, job: Job, found: Pods) -> AsyncWire:
+        if not (address := launcher_ip(job, found)):
+            raise Unreachable("its launcher is not up")
+        secret = self.token(job).encode()
+        return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+
     def token(self, job: Job) -> str:
         """The job's own secret: it follows from ours, so that we never have to read one."""
         text = f"{job.key}/{job.uid}".encode()
         return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+
+
+def _notice(obj: Object, job: Job, order: DeletePod) -> int:
+    """Seconds for a pod to end: what its template says, where it does and there is no hurry."""
+    if order.grace <= observing.AT_ONCE or order.name not in job.instances:
+        return order.grace
+    return pods.own_grace(obj, job.instances[order.name]) or order.grace
+
+
+def _owners(obj: Object) -> set[str]:
+    return {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
 
 
 async def _in_parallel(requests: list[Any]) -> None:

@@ -10,22 +10,25 @@ import contextlib
 import logging
 from typing import Any
 
-from midflight.backends.kubernetes import names, observing, sizes, status, wishing
+from midflight.backends.kubernetes import names, observing, sizes, status
 from midflight.backends.kubernetes.reading import spec_of
+from midflight.backends.kubernetes.templates import part
 from midflight.controller import roster
 from midflight.controller.commands import Record
 from midflight.controller.events import Event, ServerStarted
 from midflight.controller.spec import Spec
 from midflight.controller.state import Job
-from midflight.errors import MidflightError, NotFound, UsageError
+from midflight.errors import MidflightError, NotFound, StoreError, UsageError
+from midflight.operator import scale_objects
 from midflight.operator.api import Changed, Object
 from midflight.operator.leading import NotLeading
 from midflight.operator.office import Office
 from midflight.operator.turn import Turn
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
+ANOTHERS = "another operator has begun it, and it is left alone: to have it run here, make it anew"
+CASCADING = {"foregroundDeletion", "orphan"}  # whoever deletes it has said how, or we have
 TRIES = 5  # to save, while others keep changing the object
-KEPT_SCALERS = 50  # that are over, for each job
 
 log = logging.getLogger("midflight.operator")
 
@@ -36,7 +39,8 @@ class Keeper:
         self._office = office
         self._hands = office.hands_for(self.tell)
         self._awake = asyncio.Event()
-        self._told: list[Event] = []
+        self._told: list[Event] = []  # and not saved yet
+        self._heard = 0  # how many of those the last decision knew
         self._saved: status.Saved | None = None  # None: to be read from the object
         self._uid = ""
         self._due: float | None = None
@@ -99,16 +103,21 @@ class Keeper:
             self._told.clear()
             self._hands.close()
             self._hands = self._office.hands_for(self.tell)
-        if _is_queued(obj):
+        if await self._stands_back(obj):
             return True
+        going = obj["metadata"].get("deletionTimestamp")
         spec = await self._spec(obj)
         if spec is None:
-            return not obj["metadata"].get("deletionTimestamp") or await self._let_go(obj)
-        if obj["metadata"].get("deletionTimestamp") and not _is_ours(obj):
-            return True
+            return not going or await self._let_go(obj)
         if not _is_ours(obj):
             obj = await self._claim(obj)
-        turn = self._decide(obj, spec)
+        try:
+            turn = self._decide(obj, spec)
+        except StoreError as error:  # it is nobody's to change; but whoever deletes it means it
+            self._warn(obj, "StateUnknown", str(error))
+            if going:
+                return await self._let_go(obj)
+            raise
         await self._have_done(obj, turn)
         return True
 
@@ -121,8 +130,8 @@ class Keeper:
         self._saved = saved
         if first and known:
             turn.take([ServerStarted(now)])
-        told, self._told = self._told, []
-        turn.take(told)
+        turn.take(self._told)
+        self._heard = len(self._told)
         if obj["metadata"].get("deletionTimestamp"):
             turn.see_deletion()
         turn.see_pods(self._pods(), self._hands.delays)
@@ -135,19 +144,22 @@ class Keeper:
         job = turn.job
         assert self._saved is not None
         for record in turn.records:
-            self._office.recorder.note(obj, record)
+            if not _is_said_already(record, self._pods()):
+                self._office.recorder.note(obj, record)
         if job is None:
             await self._let_go(obj)
             return
         if self._saved.version == 0 or job != self._saved.job or self._differs(turn):
             obj = await self._save(obj, status.next_version(self._saved, job, turn.replicas))
+        del self._told[: self._heard]
         if turn.replicas_to is not None:
             change = sizes.patch(obj, turn.replicas_to)
             self._office.put_job(
                 await self._office.api.patch(self.kind, self.namespace, self.name, change)
             )
         await self._act(obj, job, turn)
-        await self._show_scalers(obj, job, turn)
+        if self._scalers() and not await scale_objects.show(self._office, obj, job, turn):
+            self.wake()
         due = turn.next_deadline(self._pods(), self._scalers().values())
         times = [at for at in (due, self._hands.retry_at) if at is not None]
         self._due = min(times, default=None)
@@ -173,25 +185,55 @@ class Keeper:
 
     # --- the object -------------------------------------------------------------------------
 
+    async def _stands_back(self, obj: Object) -> bool:
+        """Whether it is for others to go on, a queue say; the object tells who."""
+        if obj["metadata"].get("deletionTimestamp"):
+            return not _is_ours(obj)
+        if status.is_anothers(obj):
+            self._warn(obj, "NotOurs", ANOTHERS)
+            return True
+        if (who := _holder(obj)) and status.wanted(obj) is None:
+            if (obj.get("status") or {}).get("phase") != status.SUSPENDED:
+                shown = status.held_job(
+                    who, obj["metadata"].get("generation"), self._office.clock()
+                )
+                made = await self._office.api.replace_status({**obj, "status": shown})
+                self._office.put_job(made)
+            return True
+        return False
+
     async def _spec(self, obj: Object) -> Spec | None:
         """None if it is not one; then the object says why, and nothing else happens."""
         try:
             return spec_of(obj)
         except UsageError as error:
             wrong = str(error)
-        if self._saved is None and not (obj.get("status") or {}).get("midflight"):
-            await self._refuse(obj, wrong)
-            return None
         if self._saved is None:
-            return spec_of(sizes.with_workers(obj, obj["status"]["midflight"]["job"]["wanted"]))
+            return await self._spec_of_unknown(obj, wrong)
         former = self._saved.job
-        record = Record(former.key, f"job/{self.name}", "Warning", "SpecRefused", wrong)
-        self._office.recorder.note(obj, record)
+        self._warn(obj, "SpecRefused", wrong)
         if sizes.workers(obj) != former.wanted:
             change = sizes.patch(obj, former.wanted)
             answer = await self._office.api.patch(self.kind, self.namespace, self.name, change)
             self._office.put_job(answer)
         return former.spec
+
+    async def _spec_of_unknown(self, obj: Object, wrong: str) -> Spec | None:
+        """Of one that this operator has not seen before; it may run nevertheless."""
+        if (wanted := status.wanted(obj)) is None:
+            await self._refuse(obj, wrong)
+            return None
+        try:
+            return spec_of(sizes.with_workers(obj, wanted))
+        except UsageError:
+            text = "its pods are left alone, and nothing else happens until that is corrected"
+            self._warn(obj, "SpecRefused", f"{wrong}; {text}")
+            return None
+
+    def _warn(self, obj: Object, reason: str, text: str) -> None:
+        key = f"{self.namespace}/{self.name}"
+        record = Record(key, f"job/{self.name}", "Warning", reason, text)
+        self._office.recorder.note(obj, record)
 
     async def _refuse(self, obj: Object, wrong: str) -> None:
         generation = obj["metadata"].get("generation")
@@ -200,9 +242,7 @@ class Keeper:
             return
         now = self._office.clock()
         refused = status.refused_job(wrong, generation, now)
-        key = f"{self.namespace}/{self.name}"
-        record = Record(key, f"job/{self.name}", "Warning", "InvalidSpec", wrong)
-        self._office.recorder.note(obj, record)
+        self._warn(obj, "InvalidSpec", wrong)
         self._office.put_job(await self._office.api.replace_status({**obj, "status": refused}))
 
     async def _claim(self, obj: Object) -> Object:
@@ -211,15 +251,17 @@ class Keeper:
         return await self._set_finalizers(obj, finalizers)
 
     async def _let_go(self, obj: Object) -> bool:
-        """Nothing of it runs any more. What it owns goes with it."""
-        meta = obj["metadata"]
+        """Nothing of it runs any more. What it owns goes first.
+
+        Else one that is made anew under its name would find its things, and then lose them.
+        """
         api = self._office.api
-        if not meta.get("deletionTimestamp"):
-            await api.delete(self.kind, self.namespace, self.name)
-        if _is_ours(obj):
-            left = [each for each in meta["finalizers"] if each != names.FINALIZER]
-            with contextlib.suppress(NotFound):
-                await self._set_finalizers(obj, left)
+        if not _finalizers(obj) & CASCADING:
+            await api.delete_after_its_things(self.kind, self.namespace, self.name)
+        with contextlib.suppress(NotFound):
+            obj = await api.get(self.kind, self.namespace, self.name)
+            if obj["metadata"]["uid"] == self._uid and _is_ours(obj):
+                await self._set_finalizers(obj, sorted(_finalizers(obj) - {names.FINALIZER}))
         return False
 
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
@@ -249,41 +291,6 @@ class Keeper:
             return self._office.put_job(made)
         raise MidflightError("others change the object faster than its status can be saved")
 
-    # --- scale objects ----------------------------------------------------------------------
-
-    async def _show_scalers(self, obj: Object, job: Job, turn: Turn) -> None:
-        for name, scaler in self._scalers().items():
-            before = scaler.get("status") or {}
-            pods = wishing.POD_LISTS[scaler["kind"]]
-            if status.is_over(scaler):
-                continue
-            if name in turn.refusals:
-                shown = status.refused_status(turn.refusals[name], before, turn.now)
-            elif (operation := wishing.operation_of(job, scaler)) is not None:
-                shown = status.scaler_status(operation, before, turn.now, pods)
-            else:
-                continue
-            if shown != before:
-                await self._show_scaler(obj, {**scaler, "status": shown})
-        await self._forget_scalers()
-
-    async def _show_scaler(self, obj: Object, scaler: Object) -> None:
-        try:
-            if not scaler["metadata"].get("ownerReferences"):
-                owner = {"metadata": {"ownerReferences": [_owner(obj)]}}
-                name = scaler["metadata"]["name"]
-                made = await self._office.api.patch(scaler["kind"], self.namespace, name, owner)
-                scaler = {**made, "status": scaler["status"]}
-            self._office.put_scaler(await self._office.api.replace_status(scaler))
-        except (NotFound, Changed) as error:  # the next look sees it as it is then
-            log.info("the status of %s was not written: %s", scaler["metadata"]["name"], error)
-            self.wake()
-
-    async def _forget_scalers(self) -> None:
-        over = [each for each in self._scalers().values() if status.is_over(each)]
-        for each in sorted(over, key=wishing.turn)[: max(len(over) - KEPT_SCALERS, 0)]:
-            await self._office.api.delete(each["kind"], self.namespace, each["metadata"]["name"])
-
     def _pods(self) -> observing.Pods:
         found = self._office.pods.of((self.namespace, self.name))
         return {name: pod for name, pod in found.items() if pod.owner == self._uid}
@@ -294,22 +301,26 @@ class Keeper:
         return dict(self._office.scalers.of((self.namespace, self.name)))
 
 
+def _is_said_already(record: Record, pods: observing.Pods) -> bool:
+    """Why a pod waits is the scheduler's or the kubelet's to say, once there is one."""
+    return record.reason == "Pending" and record.source.removeprefix("instance/") in pods
+
+
 def _is_ours(obj: Object) -> bool:
-    return names.FINALIZER in (obj["metadata"].get("finalizers") or ())
+    return names.FINALIZER in _finalizers(obj)
 
 
-def _is_queued(obj: Object) -> bool:
-    """A queue has not let it go yet."""
+def _finalizers(obj: Object) -> set[str]:
+    return set(obj["metadata"].get("finalizers") or ())
+
+
+def _holder(obj: Object) -> str:
+    """What keeps it from beginning, a queue say; "" if nothing does."""
     annotations = obj["metadata"].get("annotations") or {}
-    begun = (obj.get("status") or {}).get("midflight")
-    suspended = annotations.get(names.SUSPEND) == "true"
-    return suspended and not begun and not obj["metadata"].get("deletionTimestamp")
-
-
-def _owner(obj: Object) -> Object:
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-    }
+    for name in (names.SUSPEND, names.SUSPENDED):
+        if annotations.get(name) == "true":
+            return f"the annotation {name}"
+    with contextlib.suppress(UsageError):  # it is refused soon
+        if part(obj, "spec.runPolicy").value.get("suspend") is True:
+            return "spec.runPolicy.suspend"
+    return ""

@@ -100,7 +100,13 @@ class Office:
                 self._wake((pod.namespace, pod.job))
 
     def _scaler_noter(self, kind: str) -> Callable[[Key, Object | None], None]:
-        return lambda key, item: self.scalers.note(key, item, key in self._scalers[kind].items)
+        """A ScaleOut and a ScaleIn may have the same name."""
+
+        def note(key: Key, item: Object | None) -> None:
+            namespace, name = key
+            self.scalers.note((namespace, f"{kind}/{name}"), item, key in self._scalers[kind].items)
+
+        return note
 
 
 def slim(obj: Object) -> Object:

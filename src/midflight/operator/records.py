@@ -29,6 +29,7 @@ class Recorder:
         self._api = api
         self._clock = clock
         self._queue: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
+        self._complained = float("-inf")
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
     def note(self, obj: Mapping[str, Any], record: Record) -> None:
@@ -42,7 +43,9 @@ class Recorder:
         if len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
         if self._queue.full():
-            log.warning("too many events: %s was dropped", record.reason)
+            if now - self._complained > AGAIN:
+                self._complained = now
+                log.warning("more events than can be written: some are dropped")
             return
         self._queue.put_nowait(event)
 

@@ -20,6 +20,10 @@ class Shelf(Generic[T]):
         """By name."""
         return self._found.get(job, {})
 
+    def jobs(self) -> list[Key]:
+        """Of all that is here."""
+        return list(self._found)
+
     def note(self, key: Key, item: T | None, there: bool) -> None:
         """A change; `there`: it exists, and this is it."""
         namespace, name = key

@@ -28,7 +28,7 @@ class Turn:
         self.now = now
         self.replicas = saved.replicas
         self.commands: list[Command] = []
-        self.refusals: dict[str, str] = {}  # of scale objects, by name
+        self.refusals: dict[str, str] = {}  # of scale objects, by uid
         self.replicas_to: int | None = None  # what the spec's replicas have to become
         job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
         self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
@@ -71,6 +71,7 @@ class Turn:
             return
         self.take(observing.news(self.job, pods, self.now))
         self.take(self._delay_news(delays))
+        self._say_why_code_waits(pods, delays)
         self.take(self._code_news(pods))
 
     def see_scalers(self, scalers: Iterable[Object]) -> None:
@@ -81,7 +82,7 @@ class Turn:
                 continue
             match wishing.judge(job, scaler, self.now):
                 case wishing.Refusal(reason):
-                    self.refusals[name] = reason
+                    self.refusals[scaler["metadata"]["uid"]] = reason
                     self._warn("ScaleRefused", f"{name}: {reason}")
                 case events.ScaleAsked() as asked:
                     self.take([asked])
@@ -118,7 +119,7 @@ class Turn:
         if (late := observing.next_look(self.job, pods)) is not None:
             found.append(late)
         if self.job.phase is Phase.PENDING:
-            found += [_gives_up_at(each) for each in scalers if not is_over(each)]
+            found += [wishing.gives_up_at(each) for each in scalers if not is_over(each)]
         return min(found, default=None)
 
     def _delay_news(self, delays: Mapping[str, str]) -> list[events.Event]:
@@ -128,6 +129,14 @@ class Turn:
             for name, reason in delays.items()
             if name in instances
         ]
+
+    def _say_why_code_waits(self, pods: Pods, delays: Mapping[str, str]) -> None:
+        if self.job is None or self.job.code is not Code.FETCHING:
+            return
+        name = names.code_pod(self.job.spec.name)
+        pod = pods.get(name)
+        if why := delays.get(name) or (pod.waits_for if pod is not None else ""):
+            self._warn("Pending", f"its code is not fetched yet: {why}")
 
     def _code_news(self, pods: Pods) -> list[events.Event]:
         job = self.job
@@ -148,11 +157,6 @@ class Turn:
     def _warn(self, reason: str, message: str) -> None:
         job = self.key.partition("/")[2]
         self.commands.append(Record(self.key, f"job/{job}", "Warning", reason, message))
-
-
-def _gives_up_at(scaler: Object) -> float:
-    timeout = float((scaler.get("spec") or {}).get("timeout") or wishing.TIMEOUT)
-    return wishing.turn(scaler)[0] + timeout
 
 
 def _is_commit(revision: str) -> bool:

@@ -21,6 +21,7 @@ from midflight.operator.keeper import Keeper
 from midflight.operator.leading import Leadership, NotLeading
 from midflight.operator.mirror import Key
 from midflight.operator.office import Office
+from midflight.operator.scale_objects import Strays
 
 LEASE = "midflight-operator"
 NO_DEFINITIONS = (
@@ -50,6 +51,7 @@ class Operator:
         self._plain = lease_api
         self._api = Api(client, self.leadership.permit)
         self._office: Office | None = None
+        self._strays: Strays | None = None
         self._keepers: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._objects: dict[tuple[str, str, str], Keeper] = {}
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -75,6 +77,8 @@ class Operator:
         self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(mirror.run()) for mirror in office.mirrors]
         tasks.append(asyncio.create_task(office.recorder.run()))
+        self._strays = Strays(office)
+        tasks.append(asyncio.create_task(self._strays.run()))
         lead = asyncio.create_task(self.leadership.keep())
         try:
             synced = asyncio.gather(*(mirror.synced.wait() for mirror in office.mirrors))
@@ -100,6 +104,9 @@ class Operator:
         self._open = True
         for job in self._office.jobs():
             self._keep(*job)
+        assert self._strays is not None
+        for key in self._office.scalers.jobs():
+            self._strays.note(key)
 
     def figures(self) -> Figures:
         office = self._office
@@ -129,6 +136,8 @@ class Operator:
             return
         for kind in self._office.kinds_of(key):
             self._keep(kind, *key)
+        if self._strays is not None:
+            self._strays.note(key)
         for kind in (names.TRAININGJOB, names.PYTORCHJOB):
             if (keeper := self._objects.get((kind, *key))) is not None:
                 keeper.wake()

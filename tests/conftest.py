@@ -1,0 +1,61 @@
+"""What all tests share: no cluster by accident, and one control plane for those that want one.
+
+Tests on the plane count as slow: it takes seconds to start, and on a new machine minutes to build.
+Where its programs cannot be had they are skipped, and say what is missing.
+"""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.plane import binaries
+from tests.kubernetes.plane.binaries import Binaries, Missing
+from tests.kubernetes.plane.control import Plane
+
+PROGRAMS = pytest.StashKey[Binaries | Missing]()
+os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster it names
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _wants_plane(item):
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds what is missing now: it takes longer than any test may."""
+    wanted = any(_wants_plane(item) for item in session.items)
+    if wanted and not session.config.option.collectonly:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            session.config.stash[PROGRAMS] = _obtained()
+
+
+def _wants_plane(item: pytest.Item) -> bool:
+    """By its fixtures, or because it is asked to run on the store that is on one."""
+    if "plane" in getattr(item, "fixturenames", ()):
+        return True
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return "kubernetes" in parameters.values()
+
+
+def _obtained() -> Binaries | Missing:
+    try:
+        return binaries.obtain()
+    except Missing as missing:
+        return missing
+
+
+@pytest.fixture(scope="session")
+def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
+    """The control plane alone, with our custom resources."""
+    from midflight.backends.kubernetes.crds import crds
+
+    programs = request.config.stash.get(PROGRAMS, None) or _obtained()
+    if isinstance(programs, Missing):
+        pytest.skip(str(programs))
+    started = Plane.start(programs, crds())
+    yield started
+    started.stop()
