@@ -71,6 +71,16 @@ def test_an_evicted_pod_is_lost_and_a_failed_one_has_ended_with_its_code():
     assert told == events.InstanceEnded(NOW, job.key, WORKER, 1, 3)
 
 
+def test_a_pod_that_was_told_to_end_is_lost_even_if_its_program_ends_well():
+    job = running()
+    going = pod(WORKER, "Succeeded", code=0, told=True, ends_at=NOW + 30)
+    (told,) = news(job, pods_of(job, demo_worker_1=going), NOW)
+    assert isinstance(told, events.InstanceLost)
+    stopping = with_worker(Stage.STOPPING, stop_by=NOW)
+    (told,) = news(stopping, pods_of(stopping, demo_worker_1=going), NOW)
+    assert told == events.InstanceEnded(NOW, job.key, WORKER, 1, -15)
+
+
 def test_a_pod_too_short_lived_to_be_seen_running_has_started_and_ended():
     job = with_worker(Stage.STARTING)
     done = pod(WORKER, "Succeeded", code=0)

@@ -53,6 +53,14 @@ def test_a_signal_is_a_negative_code():
     assert see(made(ended(255))).code == 255
 
 
+def test_one_that_was_told_to_end_has_not_come_to_its_end():
+    going = {"deletionTimestamp": "2026-01-02T03:04:35Z", "deletionGracePeriodSeconds": 30}
+    assert see(made(ended(0, finishedAt="2026-01-02T03:04:06Z"), **going)).told
+    assert see(made(ended(0, finishedAt="2026-01-02T03:04:05Z"), **going)).told
+    assert not see(made(ended(0, finishedAt="2026-01-02T03:04:04Z"), **going)).told
+    assert not see(made(ended(0, finishedAt="2026-01-02T03:04:06Z"))).told
+
+
 def test_too_much_memory_is_said():
     pod = see(made(ended(137, reason="OOMKilled")))
     assert pod.code == -9

@@ -85,7 +85,7 @@ def test_scale_objects_have_their_turns_in_the_order_they_were_made():
 def test_a_mistyped_pod_name_is_refused_and_nobody_leaves():
     look = turn()
     look.see_scalers([scaler("ScaleIn", "demo-1", {"podNames": ["demo-worker-11"]})])
-    assert "demo-worker-11" in look.refusals["demo-1"]
+    assert "demo-worker-11" in look.refusals["uid-of-demo-1"]
     assert look.job is not None
     assert look.job.operations == ()
     assert all(i.stage is Stage.RUNNING for i in look.job.instances.values())
@@ -95,15 +95,15 @@ def test_a_scale_object_without_a_wish_is_refused():
     look = turn()
     bare = scaler("ScaleIn", "demo-1", {})
     look.see_scalers([{**bare, "spec": {"selector": {"name": "demo"}, "toDelete": None}}])
-    assert "at least 1" in look.refusals["demo-1"]
+    assert "at least 1" in look.refusals["uid-of-demo-1"]
 
 
 def test_bounds_are_kept_by_the_operator():
     look = turn()
     look.see_scalers([scaler("ScaleOut", "demo-1", {"count": 3})])
-    assert "max-workers" in look.refusals["demo-1"]
+    assert "max-workers" in look.refusals["uid-of-demo-1"]
     look.see_scalers([scaler("ScaleIn", "demo-2", {"count": 2})])
-    assert "min-workers" in look.refusals["demo-2"]
+    assert "min-workers" in look.refusals["uid-of-demo-2"]
 
 
 def test_a_scale_object_waits_for_a_job_that_does_not_run_yet_and_then_gives_up():
@@ -114,7 +114,7 @@ def test_a_scale_object_waits_for_a_job_that_does_not_run_yet_and_then_gives_up(
     assert look.refusals == {}
     late = Turn(Saved(job, 3, 2), job.spec, NOW + 11)
     late.see_scalers([made])
-    assert "did not run within 10 s" in late.refusals["demo-1"]
+    assert "did not run within 10 s" in late.refusals["uid-of-demo-1"]
 
 
 def test_what_is_over_is_not_looked_at_again():
@@ -149,8 +149,27 @@ def test_replicas_follow_what_a_scale_object_has_done():
     look = Turn(Saved(job, 3, 2), job.spec, NOW)
     look.see_replicas(2)
     assert look.replicas_to == 3
+    assert look.replicas == 2  # whoever dies before that is written will write it again
     assert look.job is not None
     assert look.job.operations == ()
+
+
+def test_what_we_wrote_ourselves_is_no_wish_whatever_is_asked_for_meanwhile():
+    look = turn(replicas=4)
+    look.see_scalers([scaler("ScaleOut", "demo-1", {"count": 1})])
+    look.see_replicas(2, own=2)
+    assert look.replicas == 2
+    assert look.job is not None
+    assert [o.id for o in look.job.operations] == ["demo-1"]
+
+
+def test_a_number_waits_for_what_is_under_way():
+    look = turn()
+    look.see_scalers([scaler("ScaleOut", "demo-1", {"count": 1})])
+    look.see_replicas(1)
+    assert look.replicas == 2
+    assert look.job is not None
+    assert [o.id for o in look.job.operations] == ["demo-1"]
 
 
 def test_the_commit_is_what_the_code_pod_left_as_its_last_word():

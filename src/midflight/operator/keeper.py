@@ -8,25 +8,25 @@ What goes wrong is tried again after a pause that grows, and never touches anoth
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 from typing import Any
 
 from midflight.backends.kubernetes import names, observing, sizes, status
 from midflight.backends.kubernetes.reading import spec_of
-from midflight.backends.kubernetes.templates import part
 from midflight.controller import roster
 from midflight.controller.commands import Record
 from midflight.controller.events import Event, ServerStarted
 from midflight.controller.spec import Spec
 from midflight.controller.state import Job
 from midflight.errors import MidflightError, NotFound, StoreError, UsageError
-from midflight.operator import scale_objects
+from midflight.operator import admission, scale_objects
+from midflight.operator.admission import finalizers, is_claimed
 from midflight.operator.api import Changed, Object
 from midflight.operator.leading import NotLeading
 from midflight.operator.office import Office
 from midflight.operator.turn import Turn
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
-ANOTHERS = "another operator has begun it, and it is left alone: to have it run here, make it anew"
 CASCADING = {"foregroundDeletion", "orphan"}  # whoever deletes it has said how, or we have
 TRIES = 5  # to save, while others keep changing the object
 
@@ -42,6 +42,7 @@ class Keeper:
         self._told: list[Event] = []  # and not saved yet
         self._heard = 0  # how many of those the last decision knew
         self._saved: status.Saved | None = None  # None: to be read from the object
+        self._written: int | None = None  # replicas, into the spec, since the last look
         self._uid = ""
         self._due: float | None = None
         self._failures = 0
@@ -103,18 +104,18 @@ class Keeper:
             self._told.clear()
             self._hands.close()
             self._hands = self._office.hands_for(self.tell)
-        if await self._stands_back(obj):
+        if await admission.stands_back(self._office, obj):
             return True
         going = obj["metadata"].get("deletionTimestamp")
         spec = await self._spec(obj)
         if spec is None:
             return not going or await self._let_go(obj)
-        if not _is_ours(obj):
+        if not is_claimed(obj):
             obj = await self._claim(obj)
         try:
             turn = self._decide(obj, spec)
         except StoreError as error:  # it is nobody's to change; but whoever deletes it means it
-            self._warn(obj, "StateUnknown", str(error))
+            admission.warn(self._office, obj, "StateUnknown", str(error))
             if going:
                 return await self._let_go(obj)
             raise
@@ -136,7 +137,8 @@ class Keeper:
             turn.see_deletion()
         turn.see_pods(self._pods(), self._hands.delays)
         turn.see_scalers(self._scalers().values())
-        turn.see_replicas(spec.workers)
+        own, self._written = self._written, None
+        turn.see_replicas(spec.workers, own)
         turn.pass_time()
         return turn
 
@@ -153,6 +155,7 @@ class Keeper:
             obj = await self._save(obj, status.next_version(self._saved, job, turn.replicas))
         del self._told[: self._heard]
         if turn.replicas_to is not None:
+            self._written = turn.replicas_to
             change = sizes.patch(obj, turn.replicas_to)
             self._office.put_job(
                 await self._office.api.patch(self.kind, self.namespace, self.name, change)
@@ -185,23 +188,6 @@ class Keeper:
 
     # --- the object -------------------------------------------------------------------------
 
-    async def _stands_back(self, obj: Object) -> bool:
-        """Whether it is for others to go on, a queue say; the object tells who."""
-        if obj["metadata"].get("deletionTimestamp"):
-            return not _is_ours(obj)
-        if status.is_anothers(obj):
-            self._warn(obj, "NotOurs", ANOTHERS)
-            return True
-        if (who := _holder(obj)) and status.wanted(obj) is None:
-            if (obj.get("status") or {}).get("phase") != status.SUSPENDED:
-                shown = status.held_job(
-                    who, obj["metadata"].get("generation"), self._office.clock()
-                )
-                made = await self._office.api.replace_status({**obj, "status": shown})
-                self._office.put_job(made)
-            return True
-        return False
-
     async def _spec(self, obj: Object) -> Spec | None:
         """None if it is not one; then the object says why, and nothing else happens."""
         try:
@@ -209,41 +195,14 @@ class Keeper:
         except UsageError as error:
             wrong = str(error)
         if self._saved is None:
-            return await self._spec_of_unknown(obj, wrong)
+            return await admission.spec_of_unknown(self._office, obj, wrong)
         former = self._saved.job
-        self._warn(obj, "SpecRefused", wrong)
+        admission.warn(self._office, obj, "SpecRefused", wrong)
         if sizes.workers(obj) != former.wanted:
             change = sizes.patch(obj, former.wanted)
             answer = await self._office.api.patch(self.kind, self.namespace, self.name, change)
             self._office.put_job(answer)
-        return former.spec
-
-    async def _spec_of_unknown(self, obj: Object, wrong: str) -> Spec | None:
-        """Of one that this operator has not seen before; it may run nevertheless."""
-        if (wanted := status.wanted(obj)) is None:
-            await self._refuse(obj, wrong)
-            return None
-        try:
-            return spec_of(sizes.with_workers(obj, wanted))
-        except UsageError:
-            text = "its pods are left alone, and nothing else happens until that is corrected"
-            self._warn(obj, "SpecRefused", f"{wrong}; {text}")
-            return None
-
-    def _warn(self, obj: Object, reason: str, text: str) -> None:
-        key = f"{self.namespace}/{self.name}"
-        record = Record(key, f"job/{self.name}", "Warning", reason, text)
-        self._office.recorder.note(obj, record)
-
-    async def _refuse(self, obj: Object, wrong: str) -> None:
-        generation = obj["metadata"].get("generation")
-        before = obj.get("status") or {}
-        if before.get("observedGeneration") == generation and before.get("phase") == "Failed":
-            return
-        now = self._office.clock()
-        refused = status.refused_job(wrong, generation, now)
-        self._warn(obj, "InvalidSpec", wrong)
-        self._office.put_job(await self._office.api.replace_status({**obj, "status": refused}))
+        return replace(former.spec, workers=former.wanted)
 
     async def _claim(self, obj: Object) -> Object:
         """Nothing of it may be lost from now on: it is not gone before we have let it go."""
@@ -256,12 +215,12 @@ class Keeper:
         Else one that is made anew under its name would find its things, and then lose them.
         """
         api = self._office.api
-        if not _finalizers(obj) & CASCADING:
+        if not finalizers(obj) & CASCADING:
             await api.delete_after_its_things(self.kind, self.namespace, self.name)
         with contextlib.suppress(NotFound):
             obj = await api.get(self.kind, self.namespace, self.name)
-            if obj["metadata"]["uid"] == self._uid and _is_ours(obj):
-                await self._set_finalizers(obj, sorted(_finalizers(obj) - {names.FINALIZER}))
+            if obj["metadata"]["uid"] == self._uid and is_claimed(obj):
+                await self._set_finalizers(obj, sorted(finalizers(obj) - {names.FINALIZER}))
         return False
 
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
@@ -304,23 +263,3 @@ class Keeper:
 def _is_said_already(record: Record, pods: observing.Pods) -> bool:
     """Why a pod waits is the scheduler's or the kubelet's to say, once there is one."""
     return record.reason == "Pending" and record.source.removeprefix("instance/") in pods
-
-
-def _is_ours(obj: Object) -> bool:
-    return names.FINALIZER in _finalizers(obj)
-
-
-def _finalizers(obj: Object) -> set[str]:
-    return set(obj["metadata"].get("finalizers") or ())
-
-
-def _holder(obj: Object) -> str:
-    """What keeps it from beginning, a queue say; "" if nothing does."""
-    annotations = obj["metadata"].get("annotations") or {}
-    for name in (names.SUSPEND, names.SUSPENDED):
-        if annotations.get(name) == "true":
-            return f"the annotation {name}"
-    with contextlib.suppress(UsageError):  # it is refused soon
-        if part(obj, "spec.runPolicy").value.get("suspend") is True:
-            return "spec.runPolicy.suspend"
-    return ""

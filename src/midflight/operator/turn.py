@@ -89,12 +89,15 @@ class Turn:
                 case None:
                     pass
 
-    def see_replicas(self, wanted: int) -> None:
-        """`wanted` workers, as the spec has it; a change of that is a wish."""
+    def see_replicas(self, wanted: int, own: int | None = None) -> None:
+        """`wanted` workers, as the spec has it; a change of that is a wish.
+
+        Unless it is `own`: what we have just written there ourselves.
+        """
         job = self.job
         if job is None or job.finished or job.deleting:
             return
-        if wanted != self.replicas and wanted != roster.projected(job):
+        if wanted not in (self.replicas, own, roster.projected(job)):
             match wishing.judge_replicas(job, wanted, self.now):
                 case None:
                     return
@@ -105,7 +108,7 @@ class Turn:
         self.replicas = wanted
         job = self.job
         if job is not None and not roster.open_operations(job) and job.wanted != wanted:
-            self.replicas_to = self.replicas = job.wanted
+            self.replicas_to = job.wanted
 
     def pass_time(self) -> None:
         self.take([events.TimePassed(self.now)])

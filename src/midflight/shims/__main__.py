@@ -1,4 +1,4 @@
-"""`python -m midflight.shims COMMAND ...`: runs a command that finds the old names, in its place."""
+"""`python -m midflight.shims COMMAND ...`: a command that finds the old names, in its place."""
 
 import os
 import sys

@@ -12,6 +12,7 @@ import os
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 from tests.kubernetes.plane import names
 from tests.kubernetes.plane.api import Json
@@ -62,8 +63,7 @@ class Answering(asyncio.DatagramProtocol):
         self._registry = registry
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport)
-        self._transport = transport
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         said = answer(data, self._registry.known)

@@ -19,6 +19,7 @@ from tests.kubernetes.plane.sandbox import mount
 NETWORK_UP = "network-up"  # a file
 IMAGE_FILE = "image.tar"
 _SHARED, _REC, _BIND = 1 << 20, 16384, 4096
+_MAC = "02:00:00:00:00:01"  # a bridge without one of its own changes it with each pod
 _SECONDS = 60.0
 _LOWER = ("/var/lib", "/var/log")  # programs write there, whatever they are told
 
@@ -29,8 +30,8 @@ def main() -> None:
     _make_network(plan)
     Path(plan.path(NETWORK_UP)).touch()
     env = {
-        **os.environ,
         "PATH": f"{plan.parts}:{os.environ.get('PATH', '')}",
+        "HOME": plan.scratch,
         "LD_LIBRARY_PATH": plan.parts,  # for runc
     }
     runtime = _start(plan, "containerd", plan.containerd_command(), env)
@@ -67,7 +68,7 @@ def _make_network(plan: Plan) -> None:
     _await("its line", lambda: Path(f"/proc/sys/net/ipv4/conf/{LINE}").exists())
     size = plan.network.partition("/")[2]
     for words in (
-        f"link add {BRIDGE} type bridge",
+        f"link add {BRIDGE} address {_MAC} type bridge",
         f"link set {LINE} master {BRIDGE} up",
         f"address add {plan.node_ip}/{size} dev {BRIDGE}",
         f"address add {plan.service}/32 dev lo",

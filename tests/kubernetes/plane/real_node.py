@@ -6,6 +6,7 @@ machine has one line to its network, so that the API server reaches the kubelet 
 pods; pods reach nothing but each other and the API server.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -23,12 +24,14 @@ from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.daemons import Daemon, StartFailed
 from tests.kubernetes.plane.real_init import IMAGE_FILE, NETWORK_UP
 from tests.kubernetes.plane.real_parts import Parts
-from tests.kubernetes.plane.real_plan import LINE, Plan
+from tests.kubernetes.plane.real_plan import CGROUP, LINE, Plan
 
 _ROOT = Path(__file__).resolve().parents[3]
 _READY_SECONDS = 60.0
 _NETWORKS = [f"10.{second}.{third}.0/24" for second in (213, 214) for third in range(256)]
 _CGROUPS = Path("/sys/fs/cgroup")
+_EMPTYING_SECONDS = 2.0  # a process that has ended may be counted a moment longer
+_NODE = "node"
 
 
 class RealNode:
@@ -68,15 +71,17 @@ class RealNode:
         return [self.name] if self._first else []
 
     def start(self) -> None:
+        _remove_cgroups()
         plan = self.plan
         where = plan.write()
         real_image.write(self._parts, Path(plan.path(IMAGE_FILE)))
         spaces = ("--mount", "--propagation=private", "--pid", "--mount-proc", "--net", "--ipc")
         command = ["unshare", *spaces, "--fork", "--kill-child", sys.executable]
-        node = self._run("node", *command, "-m", "tests.kubernetes.plane.real_init", str(where))
+        node = self._run(_NODE, *command, "-m", "tests.kubernetes.plane.real_init", str(where))
         self._first = _only_child(node)
         node.await_ready(lambda: _has_own_network(self._first))
         _ip(f"link add {plan.name} type veth peer name {LINE} netns {self._first}")
+        _make_cgroups(plan.name)
         _ip(f"address add {plan.machine_ip}/24 dev {plan.name}")
         _ip(f"link set {plan.name} up")
         node.await_ready(Path(plan.path(NETWORK_UP)).exists)
@@ -86,16 +91,16 @@ class RealNode:
 
     def stop(self) -> None:
         """Containers end at once: take the pods away first to see them end well."""
-        if self._first:
-            _ip(f"link delete {self.name}", missing_ok=True)
-            os.kill(self._first, signal.SIGKILL)
-            self._first = 0
+        _ip(f"link delete {self.name}", missing_ok=True)
         for daemon in self._daemons:
-            if daemon.name != "node":
+            if daemon.name == _NODE and self._first and daemon.running():
+                os.kill(self._first, signal.SIGKILL)
+                daemon.process.wait()  # which it does when all of the node's processes have ended
+            else:
                 daemon.kill()
-            daemon.process.wait()  # the node's ends when all of its processes have
         self._daemons.clear()
-        _remove_cgroups(self.name)
+        self._first = 0
+        _remove_cgroups()
         shutil.rmtree(self.plan.folder, ignore_errors=True)
         self._plane.api.delete(f"/api/v1/nodes/{self.name}")
 
@@ -127,14 +132,16 @@ def _ready(node: Json) -> bool:
 
 
 def _free_network() -> str:
-    """One that this machine has no way to, other than by default."""
+    """One that this machine has no way to, other than by default; seldom the same for two runs."""
     routes = json.loads(_ip("-json -4 route show table all"))
     words = [route["dst"] for route in routes if route["dst"] != "default"]
     taken = [IPv4Network(word, strict=False) for word in words]
-    for text in _NETWORKS:
-        if not any(IPv4Network(text).overlaps(other) for other in taken):
-            return text
-    raise StartFailed("no network is free for the pods of a real node")
+    free = [
+        text for text in _NETWORKS if not any(IPv4Network(text).overlaps(other) for other in taken)
+    ]
+    if not free:
+        raise StartFailed("no network is free for the pods of a real node")
+    return secrets.choice(free)
 
 
 def _ip(words: str, missing_ok: bool = False) -> str:
@@ -160,8 +167,33 @@ def _has_own_network(pid: int) -> bool:
     return os.readlink(f"/proc/{pid}/ns/net") != os.readlink("/proc/self/ns/net")
 
 
-def _remove_cgroups(name: str) -> None:
+def _make_cgroups(name: str) -> None:
     """In each hierarchy, or in the one there is."""
-    for top in (_CGROUPS / name, *_CGROUPS.glob(f"*/{name}")):
-        for place, _, _ in os.walk(top, topdown=False):
-            os.rmdir(place)
+    one = (_CGROUPS / "cgroup.procs").exists()
+    for top in [_CGROUPS] if one else _CGROUPS.iterdir():
+        if top.is_dir() and not top.is_symlink():
+            (top / CGROUP / name).mkdir(parents=True)
+
+
+def _remove_cgroups() -> None:
+    """Of nodes that are gone, which have no line any more; also of one that was killed before."""
+    deadline = time.monotonic() + _EMPTYING_SECONDS
+    while left := [
+        top
+        for up in _cgroup_parents()
+        for top in up.glob("real-*")
+        if not Path("/sys/class/net", top.name).exists()
+    ]:
+        for top in left:
+            for place, _, _ in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(place)
+        if time.monotonic() > deadline:
+            return
+    for parent in _cgroup_parents():
+        with contextlib.suppress(OSError):  # another node's is in it
+            os.rmdir(parent)
+
+
+def _cgroup_parents() -> list[Path]:
+    return [path for path in (_CGROUPS / CGROUP, *_CGROUPS.glob(f"*/{CGROUP}")) if path.exists()]

@@ -36,6 +36,11 @@ _WANTED = (  # of some 150 MB
     "busybox",
 )
 _TOOLS = ("ip", "mount", "unshare")
+_RIGHTS = "namespaces, mounts, bridges and control groups"
+_TRY = (
+    "mount -t tmpfs none /run && ip link add name try0 type veth peer name try1 "
+    "&& ip link add name try2 type bridge"
+)
 _FETCHING = ("apt-get", "dpkg")
 _WHAT = "a node with real containers"
 _SECONDS = 300
@@ -55,12 +60,26 @@ def obtain(programs: Binaries) -> Parts:
     absent = [name for name in _TOOLS if shutil.which(name) is None]
     if absent:
         raise Missing(f"{_WHAT} needs {', '.join(absent)} on the PATH")
+    if (refused := _refused_right()) is not None:
+        raise Missing(f"{_WHAT} needs the right to make {_RIGHTS}: {refused}")
     kubelet = programs.folder / "kubelet"
     if not os.access(kubelet, os.X_OK):
         raise Missing(f"{_WHAT} needs a kubelet, and there is none in {programs.folder}")
     folder = _fetched()
     own = programs.folder / "pause"
     return Parts(folder, kubelet, own if own.exists() else folder / "busybox")
+
+
+def _refused_right() -> str | None:
+    """Tried in namespaces that are gone with the try."""
+    spaces = ("--mount", "--propagation=private", "--pid", "--fork", "--net")
+    tried = _run(["unshare", *spaces, "sh", "-c", _TRY], Path("/"))
+    if tried.returncode != 0:
+        return (tried.stderr.strip().splitlines() or ["no reason given"])[-1]
+    hierarchies = [path for path in Path("/sys/fs/cgroup").iterdir() if path.is_dir()]
+    if not any(os.access(path, os.W_OK) for path in hierarchies):
+        return "/sys/fs/cgroup cannot be written to"
+    return None
 
 
 def _fetched() -> Path:
@@ -118,8 +137,6 @@ def _own_lists(work: Path) -> list[str]:
 
 def _run(command: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS
-        )
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         raise Missing(f"{_WHAT}: {command[0]} took more than {_SECONDS} s") from None

@@ -19,6 +19,7 @@ from tests.kubernetes.plane.real_image import NAME as IMAGE
 BRIDGE, LINE = "pods", "line"  # devices in the node's network
 KUBELET_PORT = 10250
 DOMAIN = "cluster.local"
+CGROUP = "midflight"  # in whose control group those of the node's containers are
 TAINT = "midflight.dev/real-node"  # only who asks for real containers comes here
 _LEASE = 4  # seconds; as long as the plane waits
 # The kubelet sets these for the whole machine unless it finds them so: it is shown what it wants.
@@ -34,7 +35,7 @@ SYSCTLS = {
 
 @dataclass(frozen=True)
 class Plan:
-    name: str  # of the Node, and of its line and its control groups on this machine
+    name: str  # of the Node, of its line and of its control group on this machine
     folder: str
     parts: str  # programs and plugins
     kubelet: str
@@ -173,8 +174,8 @@ def _kubelet(plan: Plan) -> dict[str, Any]:
         "clusterDomain": DOMAIN,
         "resolvConf": plan.path("resolv.conf"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{plan.name}",
-        "cgroupsPerQOS": False,
+        "cgroupRoot": f"/{CGROUP}/{plan.name}",
+        "cgroupsPerQOS": True,
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
         "evictionHard": {"memory.available": "100Mi"},

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.runs import COUNTING
-from tests.kubernetes.plane.api import Json
+from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import Cluster, phase
 
 JOB = "TrainingJob"
@@ -62,11 +62,7 @@ class Jobs:
         }
 
     def idle(self, name: str = "idle", workers: int = 2, **more: Any) -> Json:
-        """Its pods end at once, or are killed soon: whoever is just starting hears no signal."""
-        made = self.manifest(name, SLEEP, workers, runIn="launcher", **more)
-        for part in made["spec"]["etReplicaSpecs"].values():
-            part["template"]["spec"]["terminationGracePeriodSeconds"] = 2
-        return self.create(made)
+        return self.create(quick(self.manifest(name, SLEEP, workers, runIn="launcher", **more)))
 
     def counting(
         self, name: str = "count", workers: int = 2, epochs: int = 10, **more: Any
@@ -97,8 +93,7 @@ class Jobs:
     def set_replicas(self, job: str, count: int) -> Json:
         """As `kubectl scale` does it."""
         path = f"{self.cluster.path(JOB, self.namespace, job)}/scale"
-        scale = self.cluster.api.call("GET", path)
-        return self.cluster.api.call("PUT", path, {**scale, "spec": {"replicas": count}})
+        return self.cluster.api.call("PATCH", path, {"spec": {"replicas": count}}, MERGE)
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -180,6 +175,14 @@ class Jobs:
                 self.cluster.delete(kind, self.namespace, job["metadata"]["name"])
         for kind in (JOB, "PyTorchJob"):
             self.cluster.wait_for_all(kind, self.namespace, lambda left: not left, SECONDS)
+
+
+def quick(manifest: Json) -> Json:
+    """Its pods end at once, or are killed soon: whoever is just starting hears no signal."""
+    spec = manifest["spec"]
+    for part in (spec.get("etReplicaSpecs") or spec["pytorchReplicaSpecs"]).values():
+        part["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    return manifest
 
 
 def condition(thing: Json, kind: str) -> Json:

@@ -4,6 +4,8 @@
 """
 
 import json
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,6 +87,19 @@ def another_namespace(cluster: Cluster, folder: Path) -> Iterator[Jobs]:
     yield made
     made.clear()
     cluster.clear(name)
+
+
+@contextmanager
+def slow_garbage_collection(cluster: Cluster, seconds: float = 2.0) -> Iterator[None]:
+    """As on a large cluster: what is owned by what is gone stays for a while."""
+    manager = cluster.plane._daemons["kube-controller-manager"].process
+    waking = threading.Timer(seconds, manager.send_signal, (signal.SIGCONT,))
+    manager.send_signal(signal.SIGSTOP)
+    waking.start()
+    try:
+        yield
+    finally:
+        waking.join()
 
 
 @contextmanager

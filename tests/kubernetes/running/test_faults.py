@@ -4,10 +4,13 @@ The docstring of each test names the fault. Most jobs hold no training: what the
 looked at, and that is seen at once.
 """
 
+import os
 import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from midflight.controller.spec import Container, Kind, Spec
 from tests.kubernetes.plane.api import Api, ApiError, Json
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.pod_standard import faults
-from tests.kubernetes.running.jobs import API, JOB, SLEEP, Jobs, condition
+from tests.kubernetes.running.jobs import API, JOB, OUT, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.looking import (
     another_namespace,
     attempt,
@@ -88,12 +91,19 @@ def test_a_scalein_of_nobody_is_refused_and_the_operator_lives(jobs: Jobs, opera
     jobs.idle("idle", workers=2)
     jobs.wait_workers("idle", 2)
     leader = operators.leader
-    wishes = {"nothing": {}, "null": {"toDelete": None}, "zero": {"toDelete": {"count": 0}}}
+    wishes: dict[str, Json] = {
+        "nothing": {},
+        "null": {"toDelete": None},
+        "zero": {"toDelete": {"count": 0}},
+        "word": {"toDelete": {"count": "one"}},
+        "text": {"toDelete": "all"},
+    }
     objects = [scalein(jobs, name, wish) for name, wish in wishes.items()]
     for each in objects:
         with pytest.raises(ApiError, match=r"spec\.toDelete"):
             jobs.create(each)
     with open_schema(jobs.cluster, SCALERS, objects[0]):  # as on a cluster that has the old one
+        jobs.create({**scalein(jobs, "void", {}), "spec": "nothing at all"})
         for each in objects:
             jobs.create(each)
         for name in wishes:
@@ -122,7 +132,7 @@ def test_bounds_are_kept_by_the_operator_whoever_asks(jobs: Jobs):
     assert "(2 - 1 < 2)" in condition(less, "ScaleFailed")["message"]
     jobs.set_replicas("idle", 9)
     jobs.wait_for("idle", lambda job: job["spec"]["etReplicaSpecs"]["worker"]["replicas"] == 2)
-    wait_said(jobs, "ScaleRefused", "9 workers")
+    wait_said(jobs, "SpecRefused", "replicas 9 is not between")
     assert len(jobs.pods()) == 3
 
 
@@ -142,12 +152,13 @@ def test_a_launcher_that_is_deleted_comes_back(jobs: Jobs):
 def test_a_job_starts_with_the_fewest_it_can_do_with_and_grows_when_room_comes(jobs: Jobs):
     """6: it waited for all of them."""
     jobs.idle("large", workers=4, least=1, gpus=4)  # a whole node each, and there are three
-    found = jobs.wait_for("large", lambda job: len(job["status"].get("currentWorkers", [])) == 3)
-    assert found["status"]["phase"] == "Running"
-    found = jobs.wait_for("large", lambda job: "waits" in condition(job, "Running")["message"])
-    text = condition(found, "Running")["message"]
-    assert "3 of 4 workers run" in text
-    assert "Insufficient nvidia.com/gpu" in text
+    jobs.wait_for(
+        "large",
+        lambda job: re.search(
+            "3 of 4 workers run; large-worker-. waits: .*Insufficient nvidia.com/gpu",
+            condition(job, "Running").get("message", ""),
+        ),
+    )
     jobs.cluster.nodes.start("node-3")
     jobs.wait_workers("large", 4)
 
@@ -175,12 +186,12 @@ def test_scale_objects_have_their_turns_and_a_lost_worker_is_replaced_meanwhile(
 
 def test_a_scalein_that_nobody_answers_ends_with_its_timeout(jobs: Jobs):
     """8: it waited for ever."""
-    jobs.create(jobs.manifest("deaf", f"{SLEEP}; midflight run -- python train.py"))
+    jobs.create(quick(jobs.manifest("deaf", f"{SLEEP}; midflight run -- python train.py")))
     jobs.wait_workers("deaf", 2)
     before, begin = uids(jobs), time.monotonic()
     jobs.scale_in("deaf", "deaf-1", count=1, timeout=2)
     ended = jobs.wait_scaled("ScaleIn", "deaf-1")
-    assert 2 <= time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 20
     assert ended["status"]["phase"] == "ScaleFailed"
     assert "could not be asked within 2 s" in condition(ended, "ScaleFailed")["message"]
     assert uids(jobs) == before
@@ -188,7 +199,7 @@ def test_a_scalein_that_nobody_answers_ends_with_its_timeout(jobs: Jobs):
 
 def test_the_hostfile_is_current_and_whole_and_there_for_a_new_launcher(jobs: Jobs):
     """9: it was written in place, and a new launcher began with the first one."""
-    jobs.create(jobs.manifest("hosts", WATCHER, workers=2, runIn="launcher"))
+    jobs.create(quick(jobs.manifest("hosts", WATCHER, workers=2, runIn="launcher")))
     jobs.wait_workers("hosts", 2)
     jobs.scale_out("hosts", "hosts-1", 1)
     three = "".join(f"hosts-worker-{number}:1 " for number in range(3))
@@ -208,7 +219,7 @@ def test_clean_policies_differ_and_logs_of_ended_pods_stay(jobs: Jobs):
     for policy in ("All", "Running", "None"):
         name = policy.lower()
         jobs.create(
-            jobs.manifest(name, "echo the end", 1, runIn="launcher", cleanPodPolicy=policy)
+            quick(jobs.manifest(name, "echo the end", 1, runIn="launcher", cleanPodPolicy=policy))
         )
     for name in ("all", "running", "none"):
         jobs.wait_phase(name, "Succeeded")
@@ -254,18 +265,27 @@ def test_a_launcher_needs_no_exec_and_may_do_next_to_nothing(jobs: Jobs):
 
 def test_pods_keep_to_restricted_pod_security(jobs: Jobs):
     """12: they ran sshd as root."""
-    jobs.idle("idle", workers=1)
-    jobs.wait_workers("idle", 1)
+    submit(jobs, "plain")
+    jobs.wait_workers("plain", 2)
     for pod in jobs.pods().values():
         assert faults(pod) == []
-        assert all(c["securityContext"]["readOnlyRootFilesystem"] for c in pod["spec"]["containers"])
+        (container,) = pod["spec"]["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"]
+
+
+def submit(jobs: Jobs, name: str, **more: Any) -> None:
+    """As the command line does; `more` are flags of containers."""
+    own, sizes = Container(image="train", **more), {"min_workers": 2, "max_workers": 4}
+    spec = Spec(Kind.ETJOB, name, SLEEP, jobs.namespace, 2, run_in="launcher", **sizes)
+    (manifest,) = objects_of(replace(spec, container=own), "", {})
+    jobs.create(quick(manifest))
 
 
 def test_a_job_is_restarted_as_a_whole_once_all_of_it_is_gone(jobs: Jobs):
     """13: pods were deleted and made again in one go, and met each other."""
     since = now(jobs)
     policy = {"restartPolicy": "OnFailure", "backoffLimit": 1, "cleanPodPolicy": "None"}
-    jobs.create(jobs.manifest("bad", "sleep 1; exit 3", runIn="launcher", **policy))
+    jobs.create(quick(jobs.manifest("bad", "sleep 1; exit 3", runIn="launcher", **policy)))
     ended = jobs.wait_phase("bad", "Failed")
     assert ended["status"]["restartCount"] == 1
     assert "bad-launcher ended with code 3" in condition(ended, "Failed")["message"]
@@ -283,73 +303,66 @@ def test_a_job_is_restarted_as_a_whole_once_all_of_it_is_gone(jobs: Jobs):
 
 def test_a_full_quota_or_a_refusing_admission_only_delays_a_job(jobs: Jobs, elsewhere: Jobs):
     """14: it failed at once; and some Events came at every look."""
-    full = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}}
-    quota = jobs.create({**full, **placed(jobs, "full"), "spec": {"hard": {"pods": "0"}}})
-    jobs.cluster.wait_for(
-        "ResourceQuota", jobs.namespace, "full", lambda q: q.get("status", {}).get("hard")
-    )
-    webhook = refusing(jobs.cluster, elsewhere.namespace)
-    try:
+    fill_quota(jobs)
+    with refusing(jobs.cluster, elsewhere.namespace):
         jobs.idle("idle", workers=1)
         elsewhere.idle("idle", workers=1)
-        for each, words in ((jobs, "exceeded quota: full"), (elsewhere, "refuses.example.org")):
-            found = each.wait_for("idle", lambda job, w=words: w in condition(job, "Created")["message"])
-            assert found["status"]["phase"] == "Created"
-            wait_said(each, "Pending", words)
+        wait_delayed(jobs, "exceeded quota: full")
+        wait_delayed(elsewhere, "refuses.example.org")
         time.sleep(2.5)  # it has been tried again twice meanwhile
         for each in (jobs, elsewhere):
-            messages = said(each, "Pending")
-            assert len(messages) == len(set(messages)) or len(messages) <= 2
+            assert len(said(each, "Pending")) == 2  # one for each pod
             assert not each.pods()
-    finally:
-        jobs.cluster.delete("ValidatingWebhookConfiguration", "", webhook)
-    jobs.cluster.delete("ResourceQuota", jobs.namespace, quota["metadata"]["name"])
+    jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
     jobs.wait_workers("idle", 1)
     elsewhere.wait_workers("idle", 1)
 
 
-def placed(jobs: Jobs, name: str) -> Json:
-    return {"metadata": {"name": name, "namespace": jobs.namespace}}
+def wait_delayed(jobs: Jobs, words: str) -> None:
+    found = jobs.wait_for("idle", lambda job: words in condition(job, "Created").get("message", ""))
+    assert found["status"]["phase"] == "Created"
+    wait_said(jobs, "Pending", words)
 
 
-def refusing(cluster: Cluster, namespace: str) -> str:
-    """Nobody answers for new pods of this namespace."""
+def fill_quota(jobs: Jobs) -> None:
+    meta = {"name": "full", "namespace": jobs.namespace}
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    jobs.create({**kind, "metadata": meta, "spec": {"hard": {"pods": "0"}}})
+    jobs.cluster.wait_for(
+        "ResourceQuota", jobs.namespace, "full", lambda quota: quota.get("status", {}).get("hard")
+    )
+
+
+@contextmanager
+def refusing(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Whoever has to admit new pods of this namespace does not answer."""
     cluster.patch("Namespace", "", namespace, {"metadata": {"labels": {"refused": namespace}}})
-    name = f"refuses-{namespace}"
+    pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
     hook = {
         "name": "refuses.example.org",
-        "clientConfig": {"url": "https://127.0.0.1:9/", "caBundle": ""},
-        "rules": [
-            {
-                "apiGroups": [""],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE"],
-                "resources": ["pods"],
-            }
-        ],
+        "clientConfig": {"url": "https://127.0.0.1:9/"},
+        "rules": [{**pods, "operations": ["CREATE"]}],
         "namespaceSelector": {"matchLabels": {"refused": namespace}},
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    cluster.create(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": name},
-            "webhooks": [hook],
-        }
-    )
-    return name
+    kind = "ValidatingWebhookConfiguration"
+    name = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind}
+    cluster.create({**name, "metadata": {"name": namespace}, "webhooks": [hook]})
+    try:
+        yield
+    finally:
+        cluster.delete(kind, "", namespace)
 
 
-def test_codes_128_and_255_count_and_scale_objects_go_with_their_job(jobs: Jobs, tmp_path: Path):
+def test_codes_128_and_255_count_and_scale_objects_go_with_their_job(jobs: Jobs):
     """15: the policy ExitCode left both out; and nobody ever removed a ScaleIn."""
     manifest = jobs.manifest("codes", SLEEP, workers=4, runIn="launcher")
     worker = manifest["spec"]["etReplicaSpecs"]["worker"]
     worker["restartPolicy"] = "ExitCode"
-    worker["template"]["spec"]["containers"][0]["env"] = ending_agents(tmp_path)
-    jobs.create(manifest)
+    worker["template"]["spec"]["containers"][0]["env"] = ending_agents(jobs)
+    jobs.create(quick(manifest))
     for number in (0, 1):
         jobs.cluster.wait_for(
             "Pod", jobs.namespace, f"codes-worker-{number}", lambda pod: attempt(pod) == 2
@@ -365,25 +378,20 @@ def test_codes_128_and_255_count_and_scale_objects_go_with_their_job(jobs: Jobs,
         jobs.cluster.wait_for_all(kind, jobs.namespace, lambda left: not left)
 
 
-def ending_agents(folder: Path) -> list[dict[str, Any]]:
+def ending_agents(jobs: Jobs) -> list[Json]:
     """An environment in which the agents of three workers end with codes of their own."""
-    program = folder / "bin" / "python3"
-    program.parent.mkdir()
+    program = jobs.out / "python3"
     cases = "".join(f"*-{n}) sleep 0.5; exit {code};; " for n, code in enumerate((128, 255, 1)))
     program.write_text(
         f'#!/bin/sh\ncase "$MIDFLIGHT_INSTANCE" in {cases} esac\nexec {sys.executable} "$@"\n'
     )
     program.chmod(0o755)
-    return [{"name": "PATH", "value": f"{program.parent}:/usr/bin:/bin"}]
+    return [{"name": "PATH", "value": f"{OUT}:{os.environ['PATH']}"}]
 
 
 def test_all_pods_of_a_gang_carry_its_label(jobs: Jobs):
     """16: only the launcher did, and was made after the workers: it could never be scheduled."""
-    own = Container(image="train", gang=True)
-    sizes = {"workers": 2, "min_workers": 2, "max_workers": 4}
-    spec = Spec(Kind.ETJOB, "gang", SLEEP, jobs.namespace, run_in="launcher", container=own, **sizes)
-    for each in objects_of(spec, "", {}):
-        jobs.create(each)
+    submit(jobs, "gang", gang=True)
     jobs.wait_workers("gang", 2)
     wanted = {names.POD_GROUP: "etjob-gang", names.POD_GROUP_MIN: "3"}
     found = jobs.pods()

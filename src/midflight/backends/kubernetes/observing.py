@@ -16,7 +16,7 @@ from midflight.controller.state import ENDED, ON_NODE, Code, Instance, Job, Role
 AT_ONCE = 1  # seconds of grace; 0 would take the pod off the list while it may still run
 BY_ITSELF = 6.0  # seconds after the end of a job for its pods to end as well
 LATE = 5.0  # seconds after a pod was to be gone, at which its node is taken for lost
-GONE = "its pod was deleted"
+GONE = "lost with its pod, which was deleted"
 SIGTERM = -15
 CODE_ROLE = "code"
 
@@ -57,10 +57,10 @@ def _own(instance: Instance, pods: Pods) -> Pod | None:
 
 def _about(key: str, instance: Instance, pod: Pod | None, now: float) -> Iterator[events.Event]:
     who = (now, key, instance.name, instance.attempt)
-    if pod is None:
+    if pod is None or (pod.over and pod.told and not pod.taken):
         if instance.stage is Stage.STOPPING:
             yield events.InstanceEnded(*who, SIGTERM)
-        elif instance.stage is Stage.RUNNING:
+        elif instance.stage is Stage.RUNNING or pod is not None:
             yield events.InstanceLost(*who, GONE)
         return
     if pod.phase == "Pending":

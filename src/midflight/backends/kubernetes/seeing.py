@@ -45,6 +45,7 @@ class Pod:
     code: int | None = None  # of its program, once that has ended
     end: str = ""  # how it ended, in words
     taken: bool = False  # away from its program, which is not to blame
+    told: bool = False  # to end, before its program did: how that ended means nothing
     message: str = ""  # what its program left as its last word
 
     @property
@@ -78,8 +79,18 @@ def see(pod: Mapping[str, Any]) -> Pod:
         code,
         end,
         taken,
+        _told(meta, ended),
         str(ended.get("message") or "") if ended else "",
     )
+
+
+def _told(meta: Mapping[str, Any], ended: Mapping[str, Any] | None) -> bool:
+    """Times are whole seconds; within the same one it was told first, as far as anybody knows."""
+    if not meta.get("deletionTimestamp"):
+        return False
+    finished = (ended or {}).get("finishedAt")
+    asked = seconds_of(meta["deletionTimestamp"]) - (meta.get("deletionGracePeriodSeconds") or 0)
+    return not finished or seconds_of(finished) >= asked
 
 
 def node_answers(node: Mapping[str, Any]) -> bool:

@@ -35,7 +35,9 @@ PHASES = {
     Phase.FAILED: "Failed",
     Phase.MAX_WAIT_TIME_EXCEEDED: "Failed",
 }
-_OPEN = ("Running", "Scaling")  # conditions that end when their phase does
+SUSPENDED = "Suspended"  # phase and condition
+# Conditions that end when their phase does. A spec that was refused has Failed, until it is mended.
+_OPEN = ("Running", "Scaling", "Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ def read(obj: Mapping[str, Any], spec: Spec) -> Saved:
     except (ProtocolError, KeyError, TypeError) as error:
         raise StoreError(f"the state of {spec.key} cannot be read: {error}") from None
     return Saved(job, int(found["version"]), int(found["replicas"]))
+
+
+def wanted(obj: Mapping[str, Any]) -> int | None:
+    """How many workers the state says, whoever wrote it; None for a job without any state."""
+    found = (obj.get("status") or {}).get("midflight")
+    if not found:
+        return None
+    return int((found.get("job") or {}).get("wanted") or 1)
 
 
 def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -122,6 +132,20 @@ def refused_job(reason: str, generation: int | None, now: float) -> dict[str, An
     return {"phase": "Failed", "conditions": [failed], "observedGeneration": generation}
 
 
+def held_job(who: str, generation: int | None, now: float) -> dict[str, Any]:
+    """Of one that is not to begin yet, says `who`."""
+    text = f"{who} holds it back"
+    held = _condition(SUSPENDED, True, SUSPENDED, text, None, now)
+    return {"phase": SUSPENDED, "conditions": [held], "observedGeneration": generation}
+
+
+def is_anothers(obj: Mapping[str, Any]) -> bool:
+    """Another operator has written its status: et-operator, before ours came, or Kubeflow's."""
+    found = obj.get("status") or {}
+    said = found.get("phase") or found.get("conditions")
+    return bool(said) and not {"midflight", "observedGeneration"} & set(found)
+
+
 # --- what people look for -------------------------------------------------------------------------
 
 
@@ -138,7 +162,7 @@ def conditions(job: Job, before: list[dict[str, Any]], now: float) -> list[dict[
 
 
 def _lasting(condition: Mapping[str, Any]) -> bool:
-    return condition["status"] == "True" and condition["type"] not in ("Restarting", "Suspended")
+    return condition["status"] == "True" and condition["type"] not in ("Restarting", SUSPENDED)
 
 
 def _true_ones(job: Job) -> dict[str, tuple[str, str]]:

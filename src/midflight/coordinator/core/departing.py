@@ -95,7 +95,9 @@ def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
     draft.drop_member(member.name)
     if draft.state.phase is not Phase.ENDING:
         return
-    if code != 0 and draft.state.exit_code is None:
+    world = draft.state.world
+    stayed = world is not None and member.name in world.names  # not let go by a change before
+    if code != 0 and stayed and draft.state.exit_code is None:
         draft.set(exit_code=1, first_error=f"{member.name} failed after training: {reason}")
     if not draft.state.members:
         if draft.state.exit_code:
