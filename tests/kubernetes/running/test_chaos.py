@@ -13,7 +13,7 @@ from tests.kubernetes.running.jobs import Jobs
 from tests.kubernetes.running.operators import Operators
 from tests.kubernetes.running.training import members, training, wait_members
 
-ACTIONS = int(os.environ.get("MIDFLIGHT_CHAOS_ACTIONS", "10"))
+ACTIONS = int(os.environ.get("MIDFLIGHT_CHAOS_ACTIONS", "6"))
 SEED = int(os.environ.get("MIDFLIGHT_CHAOS_SEED", "5"))
 EPOCHS = 60 * ACTIONS
 LEAST, MOST = 2, 4
