@@ -178,3 +178,15 @@ def test_a_stuck_straggler_is_taken_out_after_the_hang_timeout_and_the_rest_fini
     cluster.members["m1"].health = Health.STUCK
     finish(cluster)
     assert cluster.ended == (0, "")
+
+
+def test_a_leaver_that_is_lost_with_its_host_does_not_fail_the_job() -> None:
+    cluster = started({"h0": 2, "h1": 1}, np=3)
+    cluster.last_step = END
+    leaver = next(name for name, each in cluster.state.members.items() if each.host == "h1")
+    cluster.members[leaver].stays = True
+    cluster.ask(names=(leaver,), remove=1)
+    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+    cluster.kill_agent("h1")
+    finish(cluster)
+    assert cluster.ended == (0, "")

@@ -12,7 +12,7 @@ from tests.kubernetes.plane import real_image
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.plane.real_plan import TAINT
-from tests.kubernetes.running.jobs import Jobs
+from tests.kubernetes.running.jobs import JOB, Jobs
 
 # The plane's certificate knows the API server by this name, and not by the Service's address.
 _SERVER = {"name": "KUBERNETES_SERVICE_HOST", "value": "kubernetes.default.svc"}
@@ -51,3 +51,11 @@ class RealJobs(Jobs):
                 pod, namespace=self.namespace, command=list(command), stdout=True, stderr=True
             )
         return ran.stdout, ran.stderr, ran.exit_code
+
+    def clear(self) -> None:
+        """At once: of a pod's good end a kubelet of this age tells every ten seconds only."""
+        for job in self.cluster.list(JOB, self.namespace):
+            self.cluster.delete(JOB, self.namespace, job["metadata"]["name"])
+        for pod in self.pods():
+            self.delete_pod(pod, grace=0)
+        super().clear()
