@@ -38,7 +38,7 @@ def _wants_plane(item: pytest.Item) -> bool:
     if "plane" in getattr(item, "fixturenames", ()):
         return True
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return "kubernetes" in parameters.values()
+    return bool(parameters.get("store_url") == "kubernetes")
 
 
 def _obtained() -> Binaries | Missing:

@@ -189,10 +189,10 @@ def test_the_operator_itself_gets_along_with_its_rights(bare: Bare, tmp_path: Pa
     command = [sys.executable, "-m", "midflight.cli", *words, "--verbose"]
     with log.open("w") as file, subprocess.Popen(command, stderr=file) as operator:
         try:
-            bare.api.call("POST", JOBS, job("whole"))
-            await_named(bare, "/api/v1/namespaces/default/pods", "whole-worker-0")
-            await_named(bare, "/api/v1/namespaces/default/events", "whole.")
-            bare.api.delete(f"{JOBS}/whole")
+            bare.api.call("POST", JOBS, job("alive"))
+            await_named(bare, "/api/v1/namespaces/default/pods", "alive-worker-0")
+            await_named(bare, "/api/v1/namespaces/default/events", "alive.")
+            bare.api.delete(f"{JOBS}/alive")
             await_none(bare.api, JOBS)
         finally:
             operator.terminate()

@@ -27,7 +27,8 @@ from midflight.operator.office import Office
 from midflight.operator.turn import Turn
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
-CASCADING = {"foregroundDeletion", "orphan"}  # whoever deletes it has said how, or we have
+FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
+PATIENCE = 3.0  # seconds
 TRIES = 5  # to save, while others keep changing the object
 
 log = logging.getLogger("midflight.operator")
@@ -45,6 +46,7 @@ class Keeper:
         self._written: int | None = None  # replicas, into the spec, since the last look
         self._uid = ""
         self._due: float | None = None
+        self._gone_by: float | None = None  # it has been let go, and is waited for until then
         self._failures = 0
 
     def wake(self) -> None:
@@ -100,7 +102,7 @@ class Keeper:
         if obj is None:
             return False
         if obj["metadata"]["uid"] != self._uid:  # another one of that name
-            self._uid, self._saved = obj["metadata"]["uid"], None
+            self._uid, self._saved, self._gone_by = obj["metadata"]["uid"], None, None
             self._told.clear()
             self._hands.close()
             self._hands = self._office.hands_for(self.tell)
@@ -210,17 +212,25 @@ class Keeper:
         return await self._set_finalizers(obj, finalizers)
 
     async def _let_go(self, obj: Object) -> bool:
-        """Nothing of it runs any more. What it owns goes first.
+        """Nothing of it runs any more; whether it is still to be looked at.
 
-        Else one that is made anew under its name would find its things, and then lose them.
+        What it owns goes first: else one that is made anew under its name would find its things,
+        and then lose them. A cluster that takes long over that is not waited for.
         """
-        api = self._office.api
-        if not finalizers(obj) & CASCADING:
-            await api.delete_after_its_things(self.kind, self.namespace, self.name)
+        api, now = self._office.api, self._office.clock()
+        if self._gone_by is None:
+            self._gone_by = now + PATIENCE
+            if not finalizers(obj) & {FOREGROUND, "orphan"}:
+                await api.delete_after_its_things(self.kind, self.namespace, self.name)
         with contextlib.suppress(NotFound):
             obj = await api.get(self.kind, self.namespace, self.name)
-            if obj["metadata"]["uid"] == self._uid and is_claimed(obj):
-                await self._set_finalizers(obj, sorted(finalizers(obj) - {names.FINALIZER}))
+            if obj["metadata"]["uid"] != self._uid or not is_claimed(obj):
+                return False
+            if FOREGROUND in finalizers(obj) and now < self._gone_by:
+                self._due = self._gone_by
+                return True
+            left = finalizers(obj) - {names.FINALIZER, FOREGROUND}
+            await self._set_finalizers(obj, sorted(left))
         return False
 
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
