@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from midflight.backends.kubernetes import installing
+from midflight.backends.kubernetes.install import installing
 
 HERE = Path(__file__).resolve().parent
 TEAM = "team-a"  # what the overlay `namespaced` is written for

@@ -51,7 +51,7 @@ def _obtained() -> Binaries | Missing:
 @pytest.fixture(scope="session")
 def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
     """The control plane alone, with our custom resources."""
-    from midflight.backends.kubernetes.crds import crds
+    from midflight.backends.kubernetes.definitions.crds import crds
 
     programs = request.config.stash.get(PROGRAMS, None) or _obtained()
     if isinstance(programs, Missing):

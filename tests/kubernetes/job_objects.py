@@ -3,7 +3,7 @@
 import copy
 from typing import Any
 
-from midflight.backends.kubernetes.reading import spec_of
+from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller.spec import Kind
 from midflight.controller.state import Instance, Job, Role
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes.code_sync import code_pod
-from midflight.backends.kubernetes.pods import Site, render
+from midflight.backends.kubernetes.pods.code_sync import code_pod
+from midflight.backends.kubernetes.pods.rendering import Site, render
 from tests.kubernetes.job_objects import Json, chief_of, job_of, pod_spec, pytorch_job, training_job
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.crds import crds
-from midflight.backends.kubernetes.manifests import scale_object
+from midflight.backends.kubernetes.definitions.crds import crds
+from midflight.backends.kubernetes.manifests.rendering import scale_object
 from tests.kubernetes.plane.api import MERGE, ApiError
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.submissions import SUBMISSIONS

@@ -5,9 +5,9 @@ import base64
 import kubernetes_validate
 import pytest
 
-from midflight.backends.kubernetes.furniture import hosts, objects
-from midflight.backends.kubernetes.labels import labels_of
-from midflight.backends.kubernetes.pods import Site
+from midflight.backends.kubernetes.objects.labels import labels_of
+from midflight.backends.kubernetes.pods.furniture import hosts, objects
+from midflight.backends.kubernetes.pods.rendering import Site
 from tests.kubernetes.job_objects import (
     UID,
     Json,

@@ -16,15 +16,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import (
-    applying,
-    furniture,
-    install_rbac,
-    installed,
-    installing,
-    names,
-)
-from midflight.backends.kubernetes.site import Site
+from midflight.backends.kubernetes import names
+from midflight.backends.kubernetes.install import applying, install_rbac, installed, installing
+from midflight.backends.kubernetes.pods import furniture
+from midflight.backends.kubernetes.pods.site import Site
 from midflight.cli.main import main
 from midflight.operator import keys, work
 from tests.kubernetes.job_objects import job_of, training_job

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 import midflight
-from midflight.backends.kubernetes import furniture, installing, names
-from midflight.backends.kubernetes.site import Site
+from midflight.backends.kubernetes import names
+from midflight.backends.kubernetes.install import installing
+from midflight.backends.kubernetes.pods import furniture
+from midflight.backends.kubernetes.pods.site import Site
 from midflight.cli.main import main
 from tests.kubernetes.job_objects import job_of, training_job
 from tests.kubernetes.plane import binaries

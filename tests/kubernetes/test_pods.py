@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes.code_sync import code_pod
-from midflight.backends.kubernetes.pod_security import notes
-from midflight.backends.kubernetes.pods import Site, render
+from midflight.backends.kubernetes.pods.code_sync import code_pod
+from midflight.backends.kubernetes.pods.pod_security import notes
+from midflight.backends.kubernetes.pods.rendering import Site, render
 from tests.kubernetes.job_objects import (
     Json,
     chief_of,

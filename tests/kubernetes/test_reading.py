@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from midflight.backends.kubernetes import furniture
-from midflight.backends.kubernetes.code_sync import code_pod
-from midflight.backends.kubernetes.manifests import objects_of
-from midflight.backends.kubernetes.pod_security import notes
-from midflight.backends.kubernetes.pods import Site, render
-from midflight.backends.kubernetes.reading import IMAGE_COMMAND, spec_of
+from midflight.backends.kubernetes.manifests.rendering import objects_of
+from midflight.backends.kubernetes.objects.reading import IMAGE_COMMAND, spec_of
+from midflight.backends.kubernetes.pods import furniture
+from midflight.backends.kubernetes.pods.code_sync import code_pod
+from midflight.backends.kubernetes.pods.pod_security import notes
+from midflight.backends.kubernetes.pods.rendering import Site, render
 from midflight.controller.spec import Container, Kind, Spec, Sync
 from midflight.errors import UsageError
 from tests.kubernetes.job_objects import (

@@ -10,9 +10,10 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import connection, names
-from midflight.backends.kubernetes.connection_paths import path
-from midflight.backends.kubernetes.verbs import KubernetesClient
+from midflight.backends.kubernetes import names
+from midflight.backends.kubernetes.client import connection
+from midflight.backends.kubernetes.client.connection_paths import path
+from midflight.backends.kubernetes.client.verbs import KubernetesClient
 from midflight.client import Client
 from midflight.controller.state import Phase
 from tests.kubernetes.plane.api import MERGE, Api

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import connection_config, connection_errors, connection_paths
-from midflight.backends.kubernetes.connection import open_connection, selector
-from midflight.backends.kubernetes.connection_config import Settings
-from midflight.backends.kubernetes.connection_quick import Quick
-from midflight.backends.kubernetes.connection_user import by_credentials
-from midflight.backends.kubernetes.verbs import KubernetesClient
+from midflight.backends.kubernetes.client import (
+    connection_config,
+    connection_errors,
+    connection_paths,
+)
+from midflight.backends.kubernetes.client.connection import open_connection, selector
+from midflight.backends.kubernetes.client.connection_config import Settings
+from midflight.backends.kubernetes.client.connection_quick import Quick
+from midflight.backends.kubernetes.client.connection_user import by_credentials
+from midflight.backends.kubernetes.client.verbs import KubernetesClient
 from midflight.errors import (
     Exists,
     MidflightError,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes.connection_paths import path
+from midflight.backends.kubernetes.client.connection_paths import path
 from midflight.controller.state import Phase
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.verb_site import PATIENCE, Site

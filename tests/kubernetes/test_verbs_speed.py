@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes import manifests
-from midflight.backends.kubernetes.connection_paths import of
+from midflight.backends.kubernetes.client.connection_paths import of
+from midflight.backends.kubernetes.manifests import rendering as manifests
 from midflight.controller.spec import Container, Kind, Spec
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site

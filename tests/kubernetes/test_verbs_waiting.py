@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.connection_paths import path
+from midflight.backends.kubernetes.client.connection_paths import path
 from midflight.controller.state import Operation, Phase, Progress
 from midflight.errors import NotFound, TimedOut
 from tests.kubernetes.plane.api import MERGE

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import (
+from midflight.backends.kubernetes import names, status
+from midflight.backends.kubernetes.client import (
     glance,
-    names,
     node_views,
     pod_status,
-    reading,
     stated,
-    status,
     verb_events,
     views,
 )
+from midflight.backends.kubernetes.objects import reading
 from midflight.controller import roster
 from midflight.controller.spec import Spec
 from midflight.controller.state import Instance, Job, Phase, Role, Stage

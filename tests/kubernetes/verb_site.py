@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from midflight.backends.kubernetes import names, status
-from midflight.backends.kubernetes.connection import Connection
-from midflight.backends.kubernetes.connection_paths import path
-from midflight.backends.kubernetes.reading import spec_of
-from midflight.backends.kubernetes.verbs import KubernetesClient
+from midflight.backends.kubernetes.client.connection import Connection
+from midflight.backends.kubernetes.client.connection_paths import path
+from midflight.backends.kubernetes.client.verbs import KubernetesClient
+from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
 from tests.kubernetes.plane.api import MERGE, Api, Json
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from midflight.backends.kubernetes.connection import connect
+from midflight.backends.kubernetes.client.connection import connect
 from midflight.cli.main import main
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Said, Site

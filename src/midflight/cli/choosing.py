@@ -17,7 +17,7 @@ from midflight.errors import MidflightError, UsageError
 from midflight.home import home
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.connection_config import Settings
+    from midflight.backends.kubernetes.client.connection_config import Settings
 
 LOCAL, KUBERNETES, IN_CLUSTER = "local", "kubernetes", "in-cluster"
 PLACES = (LOCAL, KUBERNETES, IN_CLUSTER)
@@ -86,7 +86,7 @@ def namespace(flag: str) -> str:
 
 def settings(chosen: Chosen) -> "Settings":
     """Of the cluster, by its kubeconfig or by the pod that this is."""
-    from midflight.backends.kubernetes import connection_config
+    from midflight.backends.kubernetes.client import connection_config
 
     if chosen.place == IN_CLUSTER:
         return connection_config.in_pod(os.environ)

@@ -63,7 +63,7 @@ def shown(flag: str) -> dict[str, Any]:
 
 
 def _list(form: str) -> int:
-    from midflight.backends.kubernetes import connection_config
+    from midflight.backends.kubernetes.client import connection_config
 
     given = common_flags.config() or os.environ.get("KUBECONFIG", "")
     found = connection_config.contexts(connection_config.files(given, Path.home()))

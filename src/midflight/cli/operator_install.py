@@ -16,9 +16,9 @@ from midflight.errors import Refused
 from midflight.run.arguments import count_from
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.applying import Done
-    from midflight.backends.kubernetes.connection import Connection
-    from midflight.backends.kubernetes.installed import Operator
+    from midflight.backends.kubernetes.client.connection import Connection
+    from midflight.backends.kubernetes.install.applying import Done
+    from midflight.backends.kubernetes.install.installed import Operator
 
 KINDS_SECONDS = 60.0  # for the API server to serve new kinds
 
@@ -26,7 +26,7 @@ Objects = list[dict[str, Any]]
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes import installing
+    from midflight.backends.kubernetes.install import installing
 
     options = parser().read(argv)
     namespace = options.said_namespace or options.namespaced or installing.NAMESPACE
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 def install(
     connection: "Connection", namespace: str, operator: Objects, options: argparse.Namespace
 ) -> "list[Done]":
-    from midflight.backends.kubernetes import applying, installed, uninstalling
+    from midflight.backends.kubernetes.install import applying, installed, uninstalling
 
     scope, form = options.namespaced, options.output
     connection.version()  # or it is too old, before anything is changed
@@ -82,8 +82,8 @@ def _former(operators: "Iterable[Operator]", namespace: str, scope: str) -> "Ope
 
 def _kinds(connection: "Connection") -> Objects:
     """Without PyTorchJob where it is somebody else's."""
-    from midflight.backends.kubernetes import installed, installing
-    from midflight.backends.kubernetes.install_rbac import PYTORCH_CRD
+    from midflight.backends.kubernetes.install import installed, installing
+    from midflight.backends.kubernetes.install.install_rbac import PYTORCH_CRD
 
     kinds = installing.kinds()
     if not installed.stands_back(connection):
@@ -97,7 +97,7 @@ def _kinds(connection: "Connection") -> Objects:
 
 def _placed(connection: "Connection", operator: Objects) -> Objects:
     """A namespace that somebody else has made is marked and not claimed."""
-    from midflight.backends.kubernetes import applying, installing
+    from midflight.backends.kubernetes.install import applying, installing
 
     space, *others = operator
     there = applying.found(connection, space)
@@ -110,7 +110,7 @@ def _placed(connection: "Connection", operator: Objects) -> Objects:
 
 
 def _wait(what: str, look: Callable[[], str], seconds: float) -> None:
-    from midflight.backends.kubernetes import applying
+    from midflight.backends.kubernetes.install import applying
 
     with Progress(f"waiting for the {what}") as progress:
         applying.until(look, seconds, lambda text: setattr(progress, "text", text))
@@ -118,7 +118,7 @@ def _wait(what: str, look: Callable[[], str], seconds: float) -> None:
 
 def _show(manifests: Objects, form: str) -> None:
     """YAML as kubectl reads it, unless something else was asked for."""
-    from midflight.backends.kubernetes.connection_paths import word
+    from midflight.backends.kubernetes.client.connection_paths import word
 
     whole = {"apiVersion": "v1", "kind": "List", "items": manifests}
     if form in ("json", "name"):

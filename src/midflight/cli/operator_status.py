@@ -13,13 +13,13 @@ from midflight.cli.tables import table
 from midflight.errors import NotFound
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.installed import Kind, Operator
+    from midflight.backends.kubernetes.install.installed import Kind, Operator
 
 _COLUMNS = ("NAMESPACE", "JOBS OF", "VERSION", "READY", "LEADER", "IMAGE")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes import installed, installing
+    from midflight.backends.kubernetes.install import installed, installing
 
     options = parser().read(argv)
     connection = connect(options)

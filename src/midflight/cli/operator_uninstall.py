@@ -15,7 +15,7 @@ from midflight.errors import NotFound, Refused, UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes import installed, installing, uninstalling
+    from midflight.backends.kubernetes.install import installed, installing, uninstalling
 
     options = parser().read(argv)
     if options.keep_jobs and options.delete_jobs:

@@ -11,12 +11,16 @@ from midflight.controller.spec import Spec, shown
 from midflight.protocol.views import JobView
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.verbs import KubernetesClient
+    from midflight.backends.kubernetes.client.verbs import KubernetesClient
 
 
 def show(spec: Spec, form: str) -> None:
     """As YAML for `kubectl apply -f -`, or as a JSON list. Nothing is asked of the cluster."""
-    from midflight.backends.kubernetes import connection_paths, connection_user, verb_submitting
+    from midflight.backends.kubernetes.client import (
+        connection_paths,
+        connection_user,
+        verb_submitting,
+    )
 
     settings = choosing.settings(choosing.now(common_flags.config()))
     owner = connection_user.by_credentials(settings)

@@ -6,9 +6,10 @@ is, but for its status or an Event that tells why. It is looked at again wheneve
 
 import contextlib
 
-from midflight.backends.kubernetes import names, sizes, status
-from midflight.backends.kubernetes.reading import spec_of
-from midflight.backends.kubernetes.templates import part
+from midflight.backends.kubernetes import names, status
+from midflight.backends.kubernetes.objects import sizes
+from midflight.backends.kubernetes.objects.reading import spec_of
+from midflight.backends.kubernetes.objects.templates import part
 from midflight.controller.commands import Record
 from midflight.controller.spec import Spec
 from midflight.errors import UsageError

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midflight.backends import training, words
-from midflight.backends.kubernetes import code_sync, furniture, names, observing, pods
+from midflight.backends.kubernetes import names, observing
 from midflight.backends.kubernetes.observing import (
     CreateCodePod,
     CreatePod,
@@ -23,6 +23,8 @@ from midflight.backends.kubernetes.observing import (
     Pods,
     launcher_ip,
 )
+from midflight.backends.kubernetes.pods import code_sync, furniture
+from midflight.backends.kubernetes.pods import rendering as pods
 from midflight.controller.commands import AskResize
 from midflight.controller.events import (
     CodeNotFetched,

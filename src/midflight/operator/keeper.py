@@ -11,8 +11,9 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from midflight.backends.kubernetes import names, observing, sizes, status
-from midflight.backends.kubernetes.reading import spec_of
+from midflight.backends.kubernetes import names, observing, status
+from midflight.backends.kubernetes.objects import sizes
+from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller import roster
 from midflight.controller.commands import Record
 from midflight.controller.events import Event, ServerStarted

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.pods import Site
+from midflight.backends.kubernetes.pods.rendering import Site
 from midflight.errors import JobFailed, Unreachable
 from midflight.operator import keys
 from midflight.operator.api import EVERYWHERE, Api

@@ -171,4 +171,9 @@ def test_on_this_machine_nothing_of_a_cluster_is_loaded(fake: FakeServer) -> Non
     )
     loaded = set(done.stdout.split())
     assert "midflight.cli.list" in loaded, done.stderr
-    assert not loaded & {"lightkube", "httpx2", "yaml", "midflight.backends.kubernetes.verbs"}
+    assert not loaded & {
+        "lightkube",
+        "httpx2",
+        "yaml",
+        "midflight.backends.kubernetes.client.verbs",
+    }

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.pod_security import USER
+from midflight.backends.kubernetes.pods.pod_security import USER
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.plane.cluster import ready
 from tests.kubernetes.real_node.real_jobs import RealJobs

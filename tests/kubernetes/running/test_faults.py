@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.manifests import objects_of
+from midflight.backends.kubernetes.manifests.rendering import objects_of
 from midflight.controller.spec import Container, Kind, Spec
 from tests.kubernetes.plane.api import Api, ApiError, Json
 from tests.kubernetes.plane.cluster import Cluster

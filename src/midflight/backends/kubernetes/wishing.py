@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from midflight.backends.kubernetes import fields, names
+from midflight.backends.kubernetes import names
+from midflight.backends.kubernetes.objects import fields
 from midflight.backends.kubernetes.status import seconds_of
 from midflight.controller import roster
 from midflight.controller.events import ScaleAsked

@@ -1,0 +1,1 @@
+"""The custom resources, with their schemas. Pure."""

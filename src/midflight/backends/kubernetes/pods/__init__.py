@@ -1,0 +1,1 @@
+"""The pods of a job, and what has to be there before them. Pure."""
