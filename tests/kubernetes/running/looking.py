@@ -38,6 +38,16 @@ def wait_new_pod(jobs: Jobs, name: str, former: str, phase: str = "") -> Json:
     return jobs.cluster.wait_for("Pod", jobs.namespace, name, wanted, SECONDS)
 
 
+def fill_quota(jobs: Jobs) -> None:
+    """No pod more, until the quota named full is deleted."""
+    meta = {"name": "full", "namespace": jobs.namespace}
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    jobs.create({**kind, "metadata": meta, "spec": {"hard": {"pods": "0"}}})
+    jobs.cluster.wait_for(
+        "ResourceQuota", jobs.namespace, "full", lambda quota: quota.get("status", {}).get("hard")
+    )
+
+
 # --- Events ---------------------------------------------------------------------------------------
 
 
@@ -63,9 +73,9 @@ def now(jobs: Jobs, kind: str = "Pod") -> str:
 
 
 def history(jobs: Jobs, since: str, kind: str = "Pod") -> list[tuple[str, Json]]:
-    """Everything that became of objects of a kind since then: ADDED, MODIFIED or DELETED, and it.
+    """All that became of objects of a kind since then: ADDED, MODIFIED or DELETED, and the object.
 
-    An object with a new name marks the end of what is read.
+    What the API server remembers comes at once; it is listened to for a second.
     """
     path = jobs.cluster.path(kind, jobs.namespace)
     query = f"watch=true&resourceVersion={since}&timeoutSeconds=1"

@@ -12,6 +12,7 @@ import pytest
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.looking import (
+    fill_quota,
     open_schema,
     said,
     slow_garbage_collection,
@@ -188,13 +189,30 @@ def token_of(jobs: Jobs) -> bytes:
     return base64.b64decode(secret["data"]["token"])
 
 
-def test_a_pod_of_somebody_else_is_left_alone_and_named(jobs: Jobs):
+def test_code_that_cannot_be_fetched_yet_says_why(jobs: Jobs):
+    fill_quota(jobs)
+    sync = {"mode": "git", "source": "http://127.0.0.1:9/code.git"}
+    jobs.create(wrong(jobs, "code", sync=sync))
+    wait_said(jobs, "Pending", "its code is not fetched yet: ")
+    jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
+    found = jobs.wait_phase("code", "Failed")
+    assert "its code could not be fetched: " in condition(found, "Failed")["message"]
+
+
+def test_things_of_somebody_else_are_left_alone_and_named(jobs: Jobs):
+    meta = {"name": "taken-config", "namespace": jobs.namespace}
+    jobs.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}})
     meta = {"name": "taken-worker-0", "namespace": jobs.namespace}
     other = {"name": "other", "image": "other", "command": ["sleep", "100"]}
     spec = {"containers": [other], "terminationGracePeriodSeconds": 0}
     jobs.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     jobs.idle("taken", workers=1)
-    wait_said(jobs, "Pending", "taken-worker-0")
+    wait_said(jobs, "Pending", "there is a ConfigMap taken-config already")
+    found = jobs.cluster.get("ConfigMap", jobs.namespace, "taken-config")
+    assert found is not None
+    assert found["data"] == {"a": "b"}
+    jobs.cluster.delete("ConfigMap", jobs.namespace, "taken-config")
+    wait_said(jobs, "Pending", "there is a Pod taken-worker-0 already")
     assert jobs.pod("taken-worker-0")["spec"]["containers"][0]["name"] == "other"
     jobs.delete_pod("taken-worker-0")
     jobs.wait_workers("taken", 1)

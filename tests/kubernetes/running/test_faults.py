@@ -26,6 +26,7 @@ from tests.kubernetes.running.jobs import API, JOB, OUT, SLEEP, Jobs, condition,
 from tests.kubernetes.running.looking import (
     another_namespace,
     attempt,
+    fill_quota,
     history,
     now,
     open_schema,
@@ -322,15 +323,6 @@ def wait_delayed(jobs: Jobs, words: str) -> None:
     found = jobs.wait_for("idle", lambda job: words in condition(job, "Created").get("message", ""))
     assert found["status"]["phase"] == "Created"
     wait_said(jobs, "Pending", words)
-
-
-def fill_quota(jobs: Jobs) -> None:
-    meta = {"name": "full", "namespace": jobs.namespace}
-    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
-    jobs.create({**kind, "metadata": meta, "spec": {"hard": {"pods": "0"}}})
-    jobs.cluster.wait_for(
-        "ResourceQuota", jobs.namespace, "full", lambda quota: quota.get("status", {}).get("hard")
-    )
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def _run_policy() -> Schema:
             "activeDeadlineSeconds": integer("How long it may run.", minimum=1, format="int64"),
             "backoffLimit": integer("Restarts after a failure.", minimum=0),
             "schedulingPolicy": scheduling,
-            "suspend": boolean("Stop all of it, until this is false again."),
+            "suspend": boolean("Hold it back until this is false; a job that runs goes on."),
             "managedBy": string("Who looks after it; else whoever is installed."),
         },
         default={},
