@@ -11,8 +11,9 @@ from tests.kubernetes.running.jobs import Jobs
 from tests.kubernetes.running.operators import Operators
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _operators(plane: Plane) -> Iterator[Operators]:
+    """They end with the module: other tests play the operator themselves."""
     started = Operators(plane)
     yield started
     started.stop_all()
