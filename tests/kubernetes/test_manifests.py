@@ -22,7 +22,8 @@ from hypothesis import given, strategies
 
 from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.manifests.manifest_flags import toleration, verbatim
-from midflight.backends.kubernetes.manifests.rendering import SYNC, objects_of, scale_object
+from midflight.backends.kubernetes.manifests.rendering import objects_of, scale_object
+from midflight.backends.kubernetes.names import SYNC
 from midflight.backends.kubernetes.objects.reading import spec_of as spec_read
 from midflight.cli import submit_flags
 from midflight.cli.job_types import to_submit

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.objects.flag_paths import SYNC
+from midflight.backends.kubernetes.names import SYNC
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_git import served

@@ -26,6 +26,7 @@ HOSTS = f"{OURS}/hosts"  # annotation of a launcher: changes with its hostfile, 
 RUN_IN = f"{OURS}/run-in"  # annotation of a job: auto | launcher | workers
 SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
 SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
+SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
 FINALIZER = f"{OURS}/cleanup"
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
 SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"  # annotation, "true": stop all of it

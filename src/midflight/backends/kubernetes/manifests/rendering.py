@@ -28,7 +28,6 @@ from midflight.backends.kubernetes.manifests.manifest_volumes import config_maps
 from midflight.controller.spec import LOGIN, Kind, Spec
 from midflight.errors import UsageError
 
-SYNC = f"{names.OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
 GPUS_OF_JOB = "requestGPUsOfJobOwner"
 _ARENA = "arena.kubeflow.org"
 _LOGIN = re.compile(r"^(https?://)([^/@\s]+)@")
@@ -110,7 +109,7 @@ def _pytorchjob(spec: Spec, owner: str) -> dict[str, Any]:
     }
     annotations = _annotations(spec, owner)
     if sync := _sync(spec):
-        annotations[SYNC] = json.dumps(sync)
+        annotations[names.SYNC] = json.dumps(sync)
     metadata = _job_metadata(spec, owner, annotations)
     return _object(names.PYTORCH_API, names.PYTORCHJOB, metadata, spec=_known(own))
 

@@ -9,7 +9,6 @@ from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.objects.templates import PYTORCH_WORKER, WORKER
 from midflight.controller.spec import Kind
 
-SYNC = f"{names.OURS}/sync"  # annotation of a PyTorchJob: as a TrainingJob's spec.sync, in JSON
 _FLAG = re.compile(r"--[a-zA-Z-]*[a-zA-Z]|cleanTaskPolicy")
 
 
@@ -22,8 +21,8 @@ _SHARED_PATHS = {
     "--label": "metadata.labels",
     "--run-in": f'metadata.annotations["{names.RUN_IN}"]',
     "--max-wait-time": f'metadata.annotations["{names.MAX_WAIT}"]',
-    "--syncSource": f'metadata.annotations["{SYNC}"].source',
-    "--sync-mode": f'metadata.annotations["{SYNC}"].mode',
+    "--syncSource": f'metadata.annotations["{names.SYNC}"].source',
+    "--sync-mode": f'metadata.annotations["{names.SYNC}"].mode',
     "--env": "env of the first container",
 }
 _PATHS = {

@@ -13,7 +13,7 @@ from typing import Any
 from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.objects import fields
 from midflight.backends.kubernetes.objects.fields import Object
-from midflight.backends.kubernetes.objects.flag_paths import SYNC, in_terms_of_fields
+from midflight.backends.kubernetes.objects.flag_paths import in_terms_of_fields
 from midflight.backends.kubernetes.objects.templates import (
     LAUNCHER,
     PYTORCH_MASTER,
@@ -163,14 +163,14 @@ def _max_wait(spec: Object, annotations: dict[str, str]) -> float | None:
 def _sync(spec: Object, annotations: dict[str, str]) -> tuple[Sync | None, str]:
     """What to fetch, and the image that fetches it."""
     found, path = fields.mapping(spec, "sync", "spec"), "spec.sync"
-    if not found and annotations.get(SYNC):
-        path = fields.join("metadata.annotations", SYNC)
+    if not found and annotations.get(names.SYNC):
+        path = fields.join("metadata.annotations", names.SYNC)
         try:
-            found = json.loads(annotations[SYNC])
+            found = json.loads(annotations[names.SYNC])
         except ValueError:
-            raise fields.wrong(path, "JSON", annotations[SYNC]) from None
+            raise fields.wrong(path, "JSON", annotations[names.SYNC]) from None
         if not isinstance(found, dict):
-            raise fields.wrong(path, "a JSON object", annotations[SYNC])
+            raise fields.wrong(path, "a JSON object", annotations[names.SYNC])
     if not found:
         return None, ""
     mode, source, branch, revision, image = (
