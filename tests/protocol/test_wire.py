@@ -1,6 +1,7 @@
 """Frames and handshakes over real sockets, in both forms: with asyncio and without."""
 
 import asyncio
+import select
 import socket
 import struct
 import threading
@@ -173,6 +174,25 @@ def test_one_who_listens_and_says_nothing_is_given_up(monkeypatch: pytest.Monkey
 def test_one_who_closes_the_door_is_a_lost_connection() -> None:
     with Listener(lambda sock: None) as address, pytest.raises(ConnectionLost):
         dial_blocking(address, "client", "", SECRET)
+
+
+def test_one_who_hangs_up_before_a_word_is_said_is_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = socket.create_connection
+
+    def and_see_it_reset(*where: object, **how: object) -> socket.socket:
+        sock = connect(*where, **how)  # type: ignore[arg-type]
+        answered, _ = door.accept()
+        answered.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        answered.close()
+        poll = select.poll()
+        poll.register(sock, 0)
+        assert poll.poll(5000), "the reset never came"
+        return sock
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        monkeypatch.setattr(socket, "create_connection", and_see_it_reset)
+        with pytest.raises(Unreachable, match="nobody answers at 127"):
+            dial_blocking(f"127.0.0.1:{door.getsockname()[1]}", "member", "m0", SECRET)
 
 
 def test_a_refusal_is_passed_on_in_its_words() -> None:

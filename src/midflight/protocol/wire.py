@@ -262,10 +262,15 @@ def dial_blocking(
         sock = socket.create_connection(split_address(address), timeout=timeout)
     except OSError as error:
         raise Unreachable(f"nobody answers at {address}: {error}") from None
-    if sock.getsockname() == sock.getpeername():
+    try:
+        itself = sock.getsockname() == sock.getpeername()
+        tune(sock)
+    except OSError as error:  # reset before we came to ask
+        sock.close()
+        raise Unreachable(f"nobody answers at {address}: {error}") from None
+    if itself:
         sock.close()  # a free port of our own range, dialled by chance from that very port
         raise Unreachable(f"nobody answers at {address}")
-    tune(sock)
     wire = SyncWire(sock)
     try:
         challenge = wire.receive()

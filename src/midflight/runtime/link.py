@@ -61,8 +61,9 @@ class Link:
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
         self._cancelled = 0  # keys of generations up to this one are given up
+        # Once let in, a refusal is a stranger's, who has the coordinator's old address by now.
+        self._known = False
         self._closing = threading.Event()
-        self._connected = threading.Event()
         self._thread = threading.Thread(target=self._run, name="midflight-link", daemon=True)
 
     def start(self) -> None:
@@ -117,10 +118,11 @@ class Link:
                     self._env.coordinator, "member", self._env.member, self._secret, DEAF_SECONDS
                 )
                 wire.send(self._listener.greeting())
+                self._known = True
                 return wire
-            except HandshakeRefused:
-                raise
             except MidflightError as error:
+                if isinstance(error, HandshakeRefused) and not self._known:
+                    raise
                 if time.monotonic() > deadline or self._closing.wait(pause):
                     raise Unreachable(
                         f"the coordinator did not answer for {self._env.elastic_timeout:g} s "
