@@ -21,6 +21,7 @@ class Promises:
         for key, job in after.jobs.items():
             sizes_stay_in_bounds(job)
             phases_are_true(job)
+            who_is_held_does_not_run(job)
             if (former := before.jobs.get(key)) is not None:
                 ends_do_not_move(former, job)
 
@@ -80,6 +81,12 @@ def phases_are_true(job: Job) -> None:
         assert Stage.PENDING not in {i.stage for i in job.instances.values()}
     else:
         assert job.ended_at is None
+
+
+def who_is_held_does_not_run(job: Job) -> None:
+    if job.held and not job.finished:
+        stages = {instance.stage for instance in job.instances.values()}
+        assert not stages & {Stage.STARTING, Stage.RUNNING}
 
 
 def ends_do_not_move(before: Job, after: Job) -> None:

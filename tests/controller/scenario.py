@@ -79,6 +79,12 @@ class Scenario:
     def delete(self, name: str = "job") -> None:
         self.tell(events.JobDeleted(self.now, f"default/{name}"))
 
+    def hold(self, holder: str = "a queue", name: str = "job") -> None:
+        self.tell(events.JobHeld(self.now, f"default/{name}", holder))
+
+    def release(self, name: str = "job") -> None:
+        self.tell(events.JobReleased(self.now, f"default/{name}"))
+
     def scale(
         self, kind: str, count: int = 1, names: tuple[str, ...] = (), **more: Any
     ) -> Operation:

@@ -152,6 +152,14 @@ def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     assert s.given(do.RemoveJob)
 
 
+def test_a_job_that_is_kept_for_no_time_goes_with_its_end() -> None:
+    s = Scenario()
+    s.pytorchjob(ttl_after_finished=0.0)
+    s.end("master-0", 0)
+    s.wait(0)
+    assert not s.cluster.jobs
+
+
 def test_every_step_is_recorded() -> None:
     s = Scenario()
     s.etjob(workers=1, sync=GIT)

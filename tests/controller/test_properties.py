@@ -40,6 +40,7 @@ actions = st.one_of(
     st.tuples(st.just("end"), jobs, numbers, st.sampled_from(CODES)),
     st.tuples(st.just("refuse"), jobs, st.booleans()),
     st.tuples(st.just("delete"), jobs),
+    st.tuples(st.just("hold"), jobs, st.booleans()),
     st.tuples(
         st.just("node"),
         st.sampled_from(["cordon", "drain", "lose", "return"]),
@@ -98,6 +99,11 @@ def delete(s: Scenario, name: str) -> None:
         s.delete(name)
 
 
+def hold(s: Scenario, name: str, held: bool) -> None:
+    if f"default/{name}" in s.cluster.jobs:
+        s.hold(name=name) if held else s.release(name)
+
+
 def change_nodes(s: Scenario, count: int) -> None:
     new = tuple(node(f"node-{n}", gpus=3) for n in range(1, count + 1))
     s.tell(events.NodesChanged(s.now, new))
@@ -123,6 +129,7 @@ DEEDS: dict[str, Callable[..., None]] = {
     "end": end,
     "refuse": refuse,
     "delete": delete,
+    "hold": hold,
     "node": lambda s, action, name: s.node(action, name),
     "nodes": change_nodes,
     "wait": lambda s, seconds: s.wait(seconds),
@@ -142,6 +149,8 @@ def come_to_rest(s: Scenario) -> None:
     s.deaf.clear()
     s.training_answers = True
     s.held = False
+    for name in JOBS:
+        hold(s, name, held=False)
     for _ in range(8):
         s.deliver_all()
         s.wait(60)

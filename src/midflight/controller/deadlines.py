@@ -1,7 +1,8 @@
 """Deadlines: when something happens to a job although nobody says anything.
 
 Each one here is acted on by `settling.py` or what it calls as soon as it is over, so a deadline
-never stays in the past. A duration of 0 means that there is none, as in Arena's flags.
+never stays in the past. A limit of 0 is none, as in Arena's flags; a job that is to be kept for 0
+seconds goes at once.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ def deadlines_of(job: Job) -> Iterator[float]:
     for instance in job.instances.values():
         if instance.stage is Stage.STOPPING and instance.stop_by is not None:
             yield instance.stop_by + LATE
-    if job.deleting:
+    if job.deleting or job.held:
         return
     if job.finished:
         if (at := gone_at(job)) is not None:
@@ -38,13 +39,14 @@ def deadlines_of(job: Job) -> Iterator[float]:
 def gone_at(job: Job) -> float | None:
     """When a finished job is deleted."""
     ttl = job.spec.ttl_after_finished
-    return job.ended_at + ttl if ttl and job.ended_at is not None else None
+    return None if ttl is None or job.ended_at is None else job.ended_at + ttl
 
 
 def waited_at(job: Job) -> float | None:
     """When a job has waited too long for its first run."""
     longest = job.spec.max_wait_time
-    return job.created_at + longest if longest and job.started_at is None else None
+    since = job.released_at or job.created_at
+    return since + longest if longest and job.started_at is None else None
 
 
 def ran_at(job: Job) -> float | None:

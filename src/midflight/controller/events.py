@@ -36,6 +36,19 @@ class JobDeleted(Event):
 
 
 @dataclass(frozen=True)
+class JobHeld(Event):
+    """All of it stops, and stays away until it is released."""
+
+    key: str
+    holder: str
+
+
+@dataclass(frozen=True)
+class JobReleased(Event):
+    key: str
+
+
+@dataclass(frozen=True)
 class ScaleAsked(Event):
     """Checked before: `scaling.objection` had nothing against it."""
 

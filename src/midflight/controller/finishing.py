@@ -1,4 +1,4 @@
-"""Finishing: a job comes to its end, starts anew as a whole, or is deleted.
+"""Finishing: a job comes to its end, starts anew as a whole, is held back, or is deleted.
 
 The time of an end is set once. What the clean policy lets run on is not watched any more, but is
 still listed, and goes with the job when that is deleted.
@@ -55,14 +55,37 @@ def restart_all(draft: Draft, key: str, reason: str) -> None:
         return
     abandon(draft, key, f"the job was started anew: {reason}")
     draft.set_job(key, phase=Phase.PENDING, reason=f"starting anew: {reason}")
+    _send_all_back(draft, key, "the job starts anew")
+    draft.warn(key, draft.about_job(key), "Restarting", reason)
+
+
+def hold(draft: Draft, key: str, holder: str) -> None:
+    """Stop all of it, until it is released; then it is placed as if it were new."""
+    job = draft.jobs[key]
+    if job.held or job.finished or job.deleting:
+        return
+    abandon(draft, key, f"the job was suspended: {holder}")
+    reason = f"suspended: {holder} holds it back"
+    draft.set_job(key, held=holder, phase=Phase.PENDING, started_at=None, reason=reason)
+    _send_all_back(draft, key, "the job was suspended")
+    draft.record(key, draft.about_job(key), "Suspended", f"{holder} holds it back")
+
+
+def release(draft: Draft, key: str) -> None:
+    if draft.jobs[key].held:
+        draft.set_job(key, held="", released_at=draft.now, reason="")
+        draft.record(key, draft.about_job(key), "Resumed", "nothing holds it back any more")
+
+
+def _send_all_back(draft: Draft, key: str, reason: str) -> None:
+    """To wait for a place: at once, or when they have stopped."""
     _drop_surplus(draft, key)
     for instance in roster.in_order(draft.jobs[key]):
         if instance.stage in ON_NODE:
-            stop(draft, key, instance.name, GRACE, "the job starts anew")
+            stop(draft, key, instance.name, GRACE, reason)
         else:
-            wait_anew(draft, key, instance.name, "the job starts anew")
+            wait_anew(draft, key, instance.name, reason)
     draft.touch([key])
-    draft.warn(key, draft.about_job(key), "Restarting", reason)
 
 
 def _all_wait(job: Job) -> bool:

@@ -28,6 +28,8 @@ ServerEvent = events.ServerStarted | events.TimePassed
 JobEvent = (
     events.JobSubmitted
     | events.JobDeleted
+    | events.JobHeld
+    | events.JobReleased
     | events.ScaleAsked
     | events.CodeFetched
     | events.CodeNotFetched
@@ -92,6 +94,10 @@ def _about_job(draft: Draft, event: JobEvent) -> None:
     match event:
         case events.JobDeleted():
             finishing.delete(draft, event.key)
+        case events.JobHeld():
+            finishing.hold(draft, event.key, event.holder)
+        case events.JobReleased():
+            finishing.release(draft, event.key)
         case events.ScaleAsked():
             _scale_asked(draft, event)
         case events.CodeFetched():

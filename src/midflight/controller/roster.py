@@ -95,6 +95,6 @@ def slots(job: Job, workers: int) -> int:
 
 def is_active(job: Job) -> bool:
     """Whether anything can still happen to it without somebody asking."""
-    if not job.finished or job.deleting or job.spec.ttl_after_finished:
+    if not job.finished or job.deleting or job.spec.ttl_after_finished is not None:
         return True
     return any(instance.stage in ON_NODE for instance in job.instances.values())

@@ -28,7 +28,7 @@ def settle_all(draft: Draft) -> None:
 
 
 def _waits_for_room(job: Job) -> bool:
-    if job.finished or job.deleting:
+    if job.finished or job.deleting or job.held:
         return False
     return any(i.stage is Stage.PENDING and not i.retry_at for i in job.instances.values())
 
@@ -40,6 +40,8 @@ def settle(draft: Draft, key: str) -> None:
         remove_if_empty(draft, key)
     elif job.finished:
         _delete_in_time(draft, job)
+    elif job.held:
+        operate(draft, key)  # what came for one may be leaving still
     elif not _end_in_time(draft, job) and job.code is not Code.FETCHING:
         if not job.instances:
             create(draft, key)

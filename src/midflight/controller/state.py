@@ -132,6 +132,8 @@ class Job:
     started_at: float | None = None  # when it first ran
     ended_at: float | None = None
     deleting: bool = False  # it goes as soon as its instances are gone
+    held: str = ""  # who keeps it from running, for now
+    released_at: float | None = None  # when that last ended
 
     @property
     def key(self) -> str:
