@@ -250,6 +250,20 @@ def test_a_run_without_records_proves_nothing(
     assert "the ledgers of demo hold no step yet" in capsys.readouterr().err
 
 
+def test_ledgers_may_lie_in_a_folder_of_their_own(
+    run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shared = tmp_path / "shared" / "demo"
+    shared.mkdir(parents=True)
+    (shared / "m0.jsonl").write_text("".join(map(_line, range(6))))
+    assert main(["audit", str(shared)]) == 0
+    run.write_spec(JobSpec("demo", ("true",), np=1, min_np=1, max_np=1, ledger=str(shared)))
+    assert main(["audit", "demo"]) == 0
+    assert capsys.readouterr().out.count("every sample was used exactly once: 50 samples") == 2
+    assert main(["audit", str(tmp_path / "nowhere")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
 def test_an_unknown_run_is_named(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nobody"]) == 1
     assert "no run is named 'nobody'; known runs: demo" in capsys.readouterr().err

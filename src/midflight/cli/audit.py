@@ -5,14 +5,18 @@ The exit code is 0 only if nothing is missing, nothing was used twice, and the l
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from midflight.cli.runs import find_run
+from midflight.cli import in_pod
+from midflight.cli.runs import find_run, known_runs
 from midflight.cli.tables import table
 from midflight.errors import JobFailed, UsageError
 from midflight.run.arguments import Parser
+from midflight.run.hosted import hosted
+from midflight.run.options import LEDGER_DIR
 from midflight.runtime.audit import EpochReport, Record, Report, judge, parse
 
 SHOWN = 10  # problems; the rest is in the JSON
@@ -21,16 +25,40 @@ _HEAD = ("EPOCH", "SAMPLES", "STEPS", "WORLDS", "MEMBERS", "REPEATED", "MISSING"
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
-    records, damage = read_ledgers(find_run(options.run).ledgers)
+    if "/" not in options.run and options.run not in known_runs():
+        words = ("audit", *argv)
+        if (code := in_pod.carry_out(options.namespace, options.run, words)) is not None:
+            return code
+    folder = _ledgers(options.run)
+    records, damage = read_ledgers(folder)
     if not records:
-        raise JobFailed(
-            f"the ledgers of {options.run} hold no step yet; only steps whose data comes from "
-            "job.batches() or job.follow() are written down"
-        )
+        raise JobFailed(_empty(options.run, folder))
     report = judge(records, samples=options.samples, resumed=options.resumed)
     report = Report(report.epochs, report.shares, report.vouched, (*damage, *report.problems))
     print(as_json(options.run, report) if options.output == "json" else as_text(report))
     return 0 if report.ok else 1
+
+
+def _ledgers(run: str) -> Path:
+    if "/" not in run:
+        folder = find_run(run)
+        return Path(folder.read_spec().ledger or folder.ledgers)
+    if not Path(run).is_dir():
+        raise UsageError(f"there is no folder {run} with ledgers in it")
+    return Path(run)
+
+
+def _empty(run: str, folder: Path) -> str:
+    inside = hosted(os.environ)
+    if inside is not None and inside.may_move and folder.is_relative_to(inside.folder):
+        return (
+            "the members of this job write their ledgers in their own pods, where nobody else "
+            f"reads them: submit it with -e {LEDGER_DIR}=FOLDER, on a volume that all of them share"
+        )
+    return (
+        f"the ledgers of {run} hold no step yet; only steps whose data comes from "
+        "job.batches() or job.follow() are written down"
+    )
 
 
 def read_ledgers(folder: Path) -> tuple[list[Record], list[str]]:
@@ -100,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Proves from the members' ledgers that every sample was used exactly once.",
     )
     add = parser.add_argument
-    add("run", metavar="RUN", help="the name of the run")
+    add("run", metavar="RUN", help="a run, a job that trains, or a folder with ledgers (./FOLDER)")
+    add("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
     add("-o", "--output", choices=("wide", "json"), default="wide", help="(default wide)")
     add(
         "--samples",

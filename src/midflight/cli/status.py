@@ -6,10 +6,8 @@ Without a name it is the server that is asked.
 import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
 
-from midflight.backends.kubernetes.names import RUNTIME_DIR
-from midflight.cli import choosing, common_flags, jobs, program
+from midflight.cli import in_pod, program
 from midflight.cli.runs import call_run, find_run, known_runs, last_status
 from midflight.cli.tables import table
 from midflight.errors import ConnectionLost, Unreachable
@@ -19,34 +17,18 @@ from midflight.run.arguments import Parser, say
 from midflight.run.calling import ask_status
 from midflight.store.rundir import RunDir
 
-if TYPE_CHECKING:
-    from midflight.client import Client
-
 
 def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if options.run is None:
         return server_status(options.output)
-    if options.run not in known_runs() and (code := status_in_pod(options)) is not None:
-        return code
+    if options.run not in known_runs():
+        words = ("status", options.run, "-o", options.output)
+        if (code := in_pod.carry_out(options.namespace, options.run, words)) is not None:
+            return code
     status = current_status(find_run(options.run))
     print(as_json(status) if options.output == "json" else as_text(status))
     return 0
-
-
-def status_in_pod(options: argparse.Namespace) -> int | None:
-    """Of a job on a cluster, whose coordinator talks to its own pods only; None if that is here."""
-    from midflight.cli.cluster import kubernetes
-
-    if (cluster := kubernetes()) is None:
-        return None
-    space = options.namespace or choosing.namespace(common_flags.config())
-    job = jobs.check(cast("Client", cluster), space, options.run)
-    words = (
-        f'PYTHONPATH="{RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
-        f"exec python3 -P -m midflight.cli status {options.run} -o {options.output}"
-    )
-    return cluster.attach(space, job["chiefName"], "", ["sh", "-c", words])
 
 
 def server_status(form: str) -> int:

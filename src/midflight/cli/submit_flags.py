@@ -78,7 +78,7 @@ RUNNING = (
         "--ttl-after-finished",
         "ttl_after_finished",
         "how long after its end it is deleted",
-        flags.duration,
+        _waiting,
         kinds=PY,
     ),
     Flag(

@@ -13,12 +13,13 @@ only the launcher did not live to tell.
 
 import fcntl
 import secrets
-import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from midflight.coordinator.core.state import Phase, State
 from midflight.errors import Unreachable, UsageError
+from midflight.protocol.job import JobSpec
 from midflight.run.calling import call
 from midflight.run.hosted import Hosted
 from midflight.run.options import Options
@@ -56,7 +57,7 @@ def claim(options: Options) -> Claim:
         return Claim(store, former, {}, lock, succeeded=True)
     if former is None or former.phase in ENDED:
         former = None
-        _clear(folder, spec.name, store, agents)
+        _clear(folder, spec, store, agents)
         agents = {}
         store = options.store or folder.store_url
     else:
@@ -151,11 +152,15 @@ def _check_same_work(former: State, options: Options) -> None:
         )
 
 
-def _clear(folder: RunDir, name: str, store: str, agents: dict[str, int]) -> None:
+def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) -> None:
     """Leave nothing of a former run of that name, but for the token."""
     for process in agents.values():
         kill_session(process)
-    forget_state(store, name)
+    forget_state(store, spec.name)
     (folder.path / "address").unlink(missing_ok=True)
-    shutil.rmtree(folder.ledgers, ignore_errors=True)
-    folder.create()
+    try:
+        Path(spec.ledger).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for ledger in Path(spec.ledger).glob("*.jsonl"):
+            ledger.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot keep ledgers in {spec.ledger}: {error.strerror}") from None

@@ -21,6 +21,7 @@ from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.store.rundir import RunDir
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
+LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
 UNBOUNDED = 1000  # members; what --max-np is where nothing else was said of an elastic job
 
 
@@ -50,7 +51,9 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     folder = RunDir(job.run_folder) if job else RunDir.of(name, environ)
     hosts = _hosts(given)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
-    spec = _spec(given, name, command, str(folder.ledgers.absolute()), hosts)
+    own = given.ledger_dir or environ.get(LEDGER_DIR)
+    ledgers = Path(own) / name if own else folder.ledgers
+    spec = _spec(given, name, command, str(ledgers.absolute()), hosts)
     if job is not None:
         come_back = COME_BACK if job.may_move else 0.0
         spec = replace(spec, eager=True, come_back=come_back)
@@ -286,4 +289,10 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         "--output-filename",
         metavar="DIR",
         help="also keep each member's output, in DIR/MEMBER/stdout and stderr",
+    )
+    add(
+        "--ledger-dir",
+        metavar="DIR",
+        help="a folder that all hosts share: keep what `midflight audit` reads in DIR/NAME "
+        f"(default: ${LEDGER_DIR}, or the run's folder)",
     )
