@@ -133,8 +133,9 @@ def _options(flags: RunFlags, np: int, where: Sequence[str]) -> Options:
         arguments += ["--warm", str(flags.warm)]
     if flags.logdir:
         arguments += ["--output-dir", flags.logdir]
-    name = flags.name or f"kungfu-{secrets.token_hex(3)}"
-    return parse(["--name", name, *arguments, "--", *flags.command], dict(os.environ))
+    if flags.name or JOB_DIR not in os.environ:  # a job's run has the job's name, to be taken up
+        arguments += ["--name", flags.name or f"kungfu-{secrets.token_hex(3)}"]
+    return parse([*arguments, "--", *flags.command], dict(os.environ))
 
 
 # --- with a store ---------------------------------------------------------------------------
