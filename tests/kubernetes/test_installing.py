@@ -180,6 +180,7 @@ JOBS = {
     "create rolebindings.rbac.authorization.k8s.io",
     "create networkpolicies.networking.k8s.io",
     "create poddisruptionbudgets.policy",
+    "create podgroups.scheduling.x-k8s.io",
 }
 KINDS = {
     f"get customresourcedefinitions.apiextensions.k8s.io={name}"

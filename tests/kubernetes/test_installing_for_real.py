@@ -166,6 +166,10 @@ def test_the_operator_s_account_can_make_all_that_a_job_needs_and_no_more(
         root = "/apis" if "/" in group else "/api"
         made = as_operator.call("POST", f"{root}/{group}/namespaces/default/{kind}", one)
         assert made["metadata"]["uid"]
+    with pytest.raises(ApiError) as unknown:  # a right to what this cluster lacks: not 403
+        groups = f"/apis/{names.SCHEDULING_API}/namespaces/default/podgroups"
+        as_operator.call("POST", groups, {"metadata": {"name": "etjob-whole"}})
+    assert unknown.value.status == 404
     for forbidden in (
         "/api/v1/namespaces/default/secrets/whole-token",
         "/api/v1/secrets",

@@ -6,6 +6,7 @@ from midflight.backends.kubernetes.observing import (
     CreateCodePod,
     CreatePod,
     DeletePod,
+    begins_anew,
     launcher_ip,
     news,
     next_look,
@@ -163,3 +164,16 @@ def test_at_the_end_of_a_job_pods_have_a_moment_to_end_by_themselves_and_keep_th
     assert orders(over, pods_of(over), late) == [DeletePod(WORKER, 4)]
     deleting = replace(over, deleting=True)
     assert orders(deleting, pods_of(over), NOW + 1) == [DeletePod(WORKER, 9)]
+
+
+def test_a_launcher_that_follows_another_while_nothing_runs_begins_anew():
+    made = [CreatePod("demo-launcher")]
+    job = running()
+    second = instance("demo-launcher", Stage.STARTING, attempt=2)
+    anew = replace(job, phase=Phase.PENDING, instances={"demo-launcher": second})
+    assert begins_anew(anew, {}, made)
+    assert not begins_anew(anew, {}, [])
+    assert not begins_anew(anew, {WORKER: pod(WORKER)}, made), "somebody trains still"
+    assert not begins_anew(replace(anew, phase=Phase.RUNNING), {}, made), "it takes up the run"
+    first = instance("demo-launcher", Stage.STARTING, attempt=1)
+    assert not begins_anew(replace(anew, instances={"demo-launcher": first}), {}, made)

@@ -9,7 +9,7 @@ from midflight.controller import events
 from midflight.controller.commands import AskResize
 from midflight.controller.spec import Sync
 from midflight.controller.state import Code, Job, Phase, Stage
-from midflight.operator.turn import Turn
+from midflight.operator.turn import NO_SCRIPT, Turn
 from tests.kubernetes.jobs import NOW, pod, pods_of, running, spec
 
 
@@ -46,6 +46,16 @@ def test_it_runs_as_soon_as_the_least_number_of_workers_does():
     assert look.job is not None
     assert look.job.phase is Phase.RUNNING
     assert "no room" in look.job.reason
+
+
+def test_a_scale_object_with_a_script_is_carried_out_and_says_that_the_script_is_not():
+    look = turn()
+    look.see_scalers([scaler("ScaleOut", "demo-1", {"count": 1}, script="/scaleout.sh")])
+    assert look.job is not None
+    assert [o.id for o in look.job.operations] == ["demo-1"]
+    assert [r.message for r in look.records if r.reason == "ScriptIgnored"] == [
+        f"demo-1: {NO_SCRIPT}"
+    ]
 
 
 def test_a_scale_object_is_accepted_once_and_asks_the_training():

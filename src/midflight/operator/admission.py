@@ -5,6 +5,7 @@ is, but for its status or an Event that tells why. It is looked at again wheneve
 """
 
 import contextlib
+from dataclasses import replace
 
 from midflight.backends.kubernetes import names, status
 from midflight.backends.kubernetes.objects import sizes
@@ -42,7 +43,10 @@ async def stands_back(office: Office, obj: Object) -> bool:
     if status.is_anothers(obj):
         warn(office, obj, "NotOurs", ANOTHERS)
         return True
-    if (who := _holder(obj)) and status.wanted(obj) is None:
+    if other := _manager(obj):
+        warn(office, obj, "NotOurs", f"spec.runPolicy.managedBy says that {other} runs it")
+        return True
+    if (who := holder(obj)) and status.wanted(obj) is None:
         if (obj.get("status") or {}).get("phase") != status.SUSPENDED:
             held = status.held_job(who, obj["metadata"].get("generation"), office.clock())
             await _show(office, obj, held)
@@ -50,8 +54,8 @@ async def stands_back(office: Office, obj: Object) -> bool:
     return False
 
 
-def _holder(obj: Object) -> str:
-    """What keeps it from beginning; "" if nothing does."""
+def holder(obj: Object) -> str:
+    """What keeps it from running; "" if nothing does."""
     annotations = obj["metadata"].get("annotations") or {}
     for name in (names.SUSPEND, names.SUSPENDED):
         if annotations.get(name) == "true":
@@ -59,6 +63,15 @@ def _holder(obj: Object) -> str:
     with contextlib.suppress(UsageError):  # it is refused soon
         if part(obj, "spec.runPolicy").value.get("suspend") is True:
             return "spec.runPolicy.suspend"
+    return ""
+
+
+def _manager(obj: Object) -> str:
+    """Who is to run it instead of us; "" if nobody is."""
+    with contextlib.suppress(UsageError):  # it is refused soon
+        said = part(obj, "spec.runPolicy").value.get("managedBy")
+        if isinstance(said, str) and said not in ("", names.KUBEFLOW, names.MANAGER):
+            return said
     return ""
 
 
@@ -73,6 +86,9 @@ async def spec_of_unknown(office: Office, obj: Object, wrong: str) -> Spec | Non
     try:
         return spec_of(sizes.with_workers(obj, wanted))
     except UsageError:
+        if (kept := status.kept_spec(obj)) is not None:
+            warn(office, obj, "SpecRefused", wrong)
+            return replace(kept, workers=wanted)
         warn(office, obj, "SpecRefused", f"{wrong}; {UNTIL_CORRECTED}")
         return None
 

@@ -36,6 +36,7 @@ _NAMESPACED = {
     "Role": ("rbac.authorization.k8s.io", "v1", "roles"),
     "RoleBinding": ("rbac.authorization.k8s.io", "v1", "rolebindings"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+    names.PODGROUP: (names.SCHEDULING_GROUP, names.SCHEDULING_VERSION, "podgroups"),
     names.TRAININGJOB: (names.GROUP, names.VERSION, "trainingjobs"),
     names.SCALEOUT: (names.GROUP, names.VERSION, "scaleouts"),
     names.SCALEIN: (names.GROUP, names.VERSION, "scaleins"),
@@ -59,6 +60,10 @@ _DEFINITION = create_global_resource(
 
 class Changed(MidflightError):
     """Somebody else has changed the object since it was read."""
+
+
+class UnknownKind(Unreachable):
+    """A bare 404, about no object: no such kind is served, or not yet by a server that starts."""
 
 
 class Rejected(MidflightError):
@@ -193,6 +198,8 @@ class Api:
 
 def explained(error: Exception) -> MidflightError:
     if not isinstance(error, ApiError):
+        if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == 404:
+            return UnknownKind(f"the API server knows no {error.request.url.path}")
         return Unreachable(f"the API server does not answer: {str(error) or type(error).__name__}")
     status = error.status
     code, text = int(status.code or 0), str(status.message or status.reason or error)

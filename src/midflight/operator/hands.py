@@ -35,7 +35,7 @@ from midflight.controller.events import (
 )
 from midflight.controller.state import Job
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
-from midflight.operator.api import Api, Object, Rejected
+from midflight.operator.api import Api, Object, Rejected, UnknownKind
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
 
@@ -141,7 +141,10 @@ class Hands:
             if obj["kind"] not in LOOKED_AT:
                 return
             made = await self._own(obj)
-        except NotFound:
+        except (NotFound, UnknownKind):
+            if obj["kind"] == names.PODGROUP:
+                log.info("no PodGroups here: %s has its labels alone", obj["metadata"]["name"])
+                return
             if obj["apiVersion"] != PDB_API:
                 raise
             await self._create({**obj, "apiVersion": OLD_PDB_API})
@@ -178,6 +181,13 @@ class Hands:
             await self.api.patch("Pod", namespace, chief.name, change)
         self._hosts = now
 
+    async def forget_run(self, job: Job) -> None:
+        """What the job's coordinator kept for the next launcher; that one begins anew."""
+        nothing = {"data": None, "binaryData": None}
+        name = names.state_map(job.spec.name)
+        with contextlib.suppress(NotFound):
+            await self.api.patch("ConfigMap", job.spec.namespace, name, nothing)
+
     # --- the training -----------------------------------------------------------------------
 
     def ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
@@ -206,7 +216,7 @@ class Hands:
             ok, detail = False, f"a bug: {error!r}"
         self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
 
-    async def end_training(self, job: Job, found: Pods) -> None:
+    async def end_training(self, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
         if not words.uses_midflight(job.spec.command, job.spec.run_in):
             return
@@ -214,7 +224,7 @@ class Hands:
             async with asyncio.timeout(END_SECONDS):
                 wire = await self._dial(job, found)
                 try:
-                    wire.send(StopRequested("the job was deleted"))
+                    wire.send(StopRequested(why))
                     while True:  # until it hangs up
                         await wire.receive()
                 finally:

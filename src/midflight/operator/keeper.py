@@ -46,6 +46,7 @@ class Keeper:
         self._saved: status.Saved | None = None  # None: to be read from the object
         self._written: int | None = None  # replicas, into the spec, since the last look
         self._uid = ""
+        self._refused = False  # what its spec says now
         self._due: float | None = None
         self._gone_by: float | None = None  # it has been let go, and is waited for until then
         self._failures = 0
@@ -139,6 +140,7 @@ class Keeper:
         if obj["metadata"].get("deletionTimestamp"):
             turn.see_deletion()
         turn.see_pods(self._pods(), self._hands.delays)
+        turn.see_holder(admission.holder(obj))
         turn.see_scalers(self._scalers().values())
         own, self._written = self._written, None
         turn.see_replicas(spec.workers, own)
@@ -155,7 +157,8 @@ class Keeper:
             await self._let_go(obj)
             return
         if self._saved.version == 0 or job != self._saved.job or self._differs(turn):
-            obj = await self._save(obj, status.next_version(self._saved, job, turn.replicas))
+            saved = status.next_version(self._saved, job, turn.replicas, self._refused)
+            obj = await self._save(obj, saved)
         del self._told[: self._heard]
         if turn.replicas_to is not None:
             self._written = turn.replicas_to
@@ -171,7 +174,8 @@ class Keeper:
         self._due = min(times, default=None)
 
     def _differs(self, turn: Turn) -> bool:
-        return self._saved is not None and turn.replicas != self._saved.replicas
+        now = (turn.replicas, self._refused)
+        return self._saved is not None and now != (self._saved.replicas, self._saved.refused)
 
     async def _act(self, obj: Object, job: Job, turn: Turn) -> None:
         orders = observing.orders(job, self._pods(), turn.now, self._office.silent)
@@ -179,8 +183,11 @@ class Keeper:
         if delayed:
             orders = [order for order in orders if isinstance(order, observing.DeletePod)]
         retry_at = self._hands.retry_at
-        if job.deleting and orders:
-            await self._hands.end_training(job, self._pods())
+        if orders and (job.deleting or job.held):
+            why = "the job was deleted" if job.deleting else "the job was suspended"
+            await self._hands.end_training(job, self._pods(), why)
+        if observing.begins_anew(job, self._pods(), orders):
+            await self._hands.forget_run(job)
         await self._hands.carry_out(obj, job, orders)
         if delayed:
             self._hands.retry_at = retry_at
@@ -193,10 +200,11 @@ class Keeper:
 
     async def _spec(self, obj: Object) -> Spec | None:
         """None if it is not one; then the object says why, and nothing else happens."""
+        self._refused = False
         try:
             return spec_of(obj)
         except UsageError as error:
-            wrong = str(error)
+            wrong, self._refused = str(error), True
         if self._saved is None:
             return await admission.spec_of_unknown(self._office, obj, wrong)
         former = self._saved.job

@@ -19,6 +19,7 @@ from midflight.controller.spec import Spec
 from midflight.controller.state import Cluster, Code, Job, Phase
 
 Object = Mapping[str, Any]
+NO_SCRIPT = "its script is not run: the training is told of the change without one"
 CODE_POD_FAILED = "its pod ended without a word"
 
 
@@ -74,6 +75,12 @@ class Turn:
         self._say_why_code_waits(pods, delays)
         self.take(self._code_news(pods))
 
+    def see_holder(self, who: str) -> None:
+        """`who` keeps it from running; "" if nobody does."""
+        if self.job is not None and bool(who) != bool(self.job.held):
+            held = events.JobHeld(self.now, self.key, who)
+            self.take([held if who else events.JobReleased(self.now, self.key)])
+
     def see_scalers(self, scalers: Iterable[Object]) -> None:
         for scaler in sorted(scalers, key=wishing.turn):
             name = scaler["metadata"]["name"]
@@ -86,6 +93,8 @@ class Turn:
                     self._warn("ScaleRefused", f"{name}: {reason}")
                 case events.ScaleAsked() as asked:
                     self.take([asked])
+                    if scaler["spec"].get("script"):
+                        self._warn("ScriptIgnored", f"{name}: {NO_SCRIPT}")
                 case None:
                     pass
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from midflight.cli.audit import read_ledgers
+from midflight.runtime.audit import judge
 from tests.e2e.runs import COUNTING
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import Cluster, phase
@@ -70,7 +72,10 @@ class Jobs:
         words = [sys.executable, str(COUNTING), "--out", OUT, "--epochs", str(epochs)]
         words += ["--samples", "97", "--pace", "0.05"]
         command = f"midflight run -np {workers} --min-np 1 --max-np 4 -- {' '.join(words)}"
-        return self.create(self.manifest(name, command, workers, **more))
+        made = self.manifest(name, command, workers, **more)
+        chief = made["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
+        chief["env"] = [{"name": "MIDFLIGHT_LEDGER_DIR", "value": f"{OUT}/ledgers"}]
+        return self.create(made)
 
     def create(self, manifest: Json) -> Json:
         return self.cluster.create(manifest)
@@ -167,6 +172,11 @@ class Jobs:
         found = self.results()
         assert found
         assert {(each["least"], each["most"]) for each in found} == {(epochs, epochs)}
+        for folder in (self.out / "ledgers").iterdir():
+            records, damage = read_ledgers(folder)
+            report = judge(records)
+            assert report.ok and not damage, (report, damage)
+            assert len(report.epochs) == epochs
 
     def clear(self) -> None:
         """Jobs go in good order, so that the namespace can."""

@@ -103,6 +103,9 @@ def test_a_running_job_that_is_edited_into_nonsense_goes_on_and_says_so(
     operators.stop(operators.leader)
     operators.start()
     jobs.wait_events(lambda found: sum(e["reason"] == "SpecRefused" for e in found) > since)
+    second = uids(jobs)["idle-worker-0"]
+    jobs.delete_pod("idle-worker-0")  # the next operator looks after it as well
+    wait_new_pod(jobs, "idle-worker-0", second, "Running")
     jobs.cluster.patch(JOB, jobs.namespace, "idle", workers(minReplicas=1))
     jobs.wait_workers("idle", 3)
     after = uids(jobs)

@@ -144,6 +144,17 @@ def test_a_job_has_so_long_to_run_and_is_gone_some_time_after_its_end(jobs: Jobs
 # --- elastic --------------------------------------------------------------------------------------
 
 
+def test_a_job_that_names_another_manager_is_left_alone(jobs: Jobs):
+    other = "kueue.x-k8s.io/multikueue"
+    jobs.create(manifest(jobs, "away", shell(SLEEP), workers=0, policy={"managedBy": other}))
+    wait_said(jobs, "NotOurs", other)
+    jobs.create(manifest(jobs, "ours", shell("true"), 0, policy={"managedBy": names.KUBEFLOW}))
+    jobs.cluster.wait_for(KIND, jobs.namespace, "ours", phase("Succeeded"))
+    left = jobs.cluster.get(KIND, jobs.namespace, "away")
+    assert left is not None and "status" not in left and "finalizers" not in left["metadata"]
+    assert not [name for name in jobs.pods() if name.startswith("away")]
+
+
 def test_an_elastic_job_is_scaled_within_its_bounds(jobs: Jobs):
     jobs.create(elastic(jobs, "el"))
     wait_pods(jobs, "el-master-0", "el-worker-0")

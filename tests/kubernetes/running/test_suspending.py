@@ -43,3 +43,25 @@ def test_a_pytorchjob_that_is_made_suspended_begins_when_that_ends(jobs: Jobs):
     change = {"spec": {"runPolicy": {"suspend": False}}}
     jobs.cluster.patch(KIND, jobs.namespace, "held", change)
     wait_pods(jobs, "held-master-0")
+
+
+def test_a_training_that_is_suspended_stops_and_begins_anew_when_that_ends(jobs: Jobs):
+    jobs.counting("count", workers=2, epochs=40)
+    jobs.wait_training("count")
+    annotate(jobs, "count", "true")
+    found = jobs.wait_phase("count", "Suspended")
+    assert SUSPENDED in condition(found, "Suspended")["message"]
+    assert condition(found, "Running")["status"] == "False"
+    jobs.cluster.wait_for_all("Pod", jobs.namespace, lambda pods: not pods)
+    annotate(jobs, "count", None)
+    jobs.wait_workers("count", 2)
+    assert condition(jobs.get("count"), "Suspended")["status"] == "False"
+    jobs.wait_training("count", "training with 2 members from step 0")
+    jobs.hurry()
+    jobs.wait_phase("count", "Succeeded")
+    jobs.check_every_sample_once(40)
+
+
+def annotate(jobs: Jobs, job: str, value: str | None) -> None:
+    change = {"metadata": {"annotations": {SUSPENDED: value}}}
+    jobs.cluster.patch(JOB, jobs.namespace, job, change)

@@ -28,12 +28,17 @@ SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
 SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
 SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
 FINALIZER = f"{OURS}/cleanup"
+KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
 SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"  # annotation, "true": stop all of it
 SPOT = "job-supervisor.kube-ai.io/spot-instance"
 MAX_WAIT = "job-supervisor.kube-ai.io/max-wait-time"  # seconds
 POD_GROUP = "pod-group.scheduling.sigs.k8s.io/name"
 POD_GROUP_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
+SCHEDULING_GROUP, SCHEDULING_VERSION = "scheduling.x-k8s.io", "v1alpha1"
+SCHEDULING_API = f"{SCHEDULING_GROUP}/{SCHEDULING_VERSION}"
+PODGROUP = "PodGroup"
+POD_GROUP_MEMBER = f"{SCHEDULING_GROUP}/pod-group"  # label of pods: their PodGroup's name
 GPU = "nvidia.com/gpu"
 
 # --- inside pods ----------------------------------------------------------------------------------
@@ -48,6 +53,11 @@ RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
 CODE_DIR = "/code"
 
 # --- a job's own objects --------------------------------------------------------------------------
+
+
+def pod_group(kind: str, job: str) -> str:
+    """`kind`: etjob or pytorchjob."""
+    return f"{kind}-{job}"
 
 
 def launcher_service(job: str) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.seeing import Pod
 from midflight.controller import events
-from midflight.controller.state import ENDED, ON_NODE, Code, Instance, Job, Role, Stage
+from midflight.controller.state import ENDED, ON_NODE, Code, Instance, Job, Phase, Role, Stage
 
 AT_ONCE = 1  # seconds of grace; 0 would take the pod off the list while it may still run
 BY_ITSELF = 6.0  # seconds after the end of a job for its pods to end as well
@@ -93,6 +93,14 @@ def orders(job: Job, pods: Pods, now: float, silent: Container[str] = ()) -> lis
         found.append(CreateCodePod())
     late = [pod for pod in pods.values() if _is_late(pod, now, silent)]
     return [*found, *(DeletePod(pod.name, 0) for pod in late)]
+
+
+def begins_anew(job: Job, pods: Pods, orders: list[Order]) -> bool:
+    """Whether a launcher is made that must not go on with what a former one was at."""
+    chiefs = [i for i in job.instances.values() if i.role is not Role.WORKER and i.attempt > 1]
+    made = any(CreatePod(i.name) in orders for i in chiefs)
+    trains = any(pod.phase == "Running" for pod in pods.values())
+    return made and job.phase is Phase.PENDING and not trains
 
 
 def _grace(job: Job, instance: Instance, pod: Pod, now: float) -> int | None:

@@ -6,7 +6,7 @@ whoever finds another one there than it wrote itself is not alone, and must stop
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -47,6 +47,7 @@ class Saved:
     job: Job
     version: int = 0
     replicas: int = 0  # of the spec, when it was last looked at
+    refused: bool = False  # the object's spec makes no sense now: the last that did is kept here
 
 
 def read_job(obj: Mapping[str, Any], spec: Spec) -> Job:
@@ -70,7 +71,7 @@ def read(obj: Mapping[str, Any], spec: Spec) -> Saved:
         job = codec.decode(Job, {**found["job"], "spec": codec.encode(spec)})
     except (ProtocolError, KeyError, TypeError) as error:
         raise StoreError(f"the state of {spec.key} cannot be read: {error}") from None
-    return Saved(job, int(found["version"]), int(found["replicas"]))
+    return Saved(job, int(found["version"]), int(found["replicas"]), "spec" in found)
 
 
 def wanted(obj: Mapping[str, Any]) -> int | None:
@@ -81,11 +82,20 @@ def wanted(obj: Mapping[str, Any]) -> int | None:
     return int((found.get("job") or {}).get("wanted") or 1)
 
 
+def kept_spec(obj: Mapping[str, Any]) -> Spec | None:
+    """The last one that made sense, if that is no longer the object's."""
+    found = (obj.get("status") or {}).get("midflight") or {}
+    try:
+        return codec.decode(Spec, found["spec"])
+    except (ProtocolError, KeyError):
+        return None
+
+
 def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """The whole `.status`; `before` is the one it replaces."""
     job = saved.job
     shown = {
-        "phase": PHASES[job.phase],
+        "phase": SUSPENDED if job.held else PHASES[job.phase],
         "conditions": conditions(job, before.get("conditions") or [], now),
         "replicaStatuses": _replicas(job),
         "startTime": time_text(job.started_at),
@@ -102,6 +112,7 @@ def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]
             "version": saved.version,
             "replicas": saved.replicas,
             "job": _state(job),
+            **({"spec": codec.encode(job.spec)} if saved.refused else {}),
         },
     }
     return {key: value for key, value in shown.items() if value is not None}
@@ -122,8 +133,8 @@ def _said(value: Any) -> dict[str, Any]:
     return {name: each for name, each in encoded.items() if getattr(value, name) != usual[name]}
 
 
-def next_version(saved: Saved, job: Job, replicas: int) -> Saved:
-    return replace(saved, job=job, version=saved.version + 1, replicas=replicas)
+def next_version(saved: Saved, job: Job, replicas: int, refused: bool = False) -> Saved:
+    return Saved(job, saved.version + 1, replicas, refused)
 
 
 def refused_job(reason: str, generation: int | None, now: float) -> dict[str, Any]:
@@ -134,9 +145,12 @@ def refused_job(reason: str, generation: int | None, now: float) -> dict[str, An
 
 def held_job(who: str, generation: int | None, now: float) -> dict[str, Any]:
     """Of one that is not to begin yet, says `who`."""
-    text = f"{who} holds it back"
-    held = _condition(SUSPENDED, True, SUSPENDED, text, None, now)
+    held = _condition(SUSPENDED, True, SUSPENDED, _holds(who), None, now)
     return {"phase": SUSPENDED, "conditions": [held], "observedGeneration": generation}
+
+
+def _holds(who: str) -> str:
+    return f"{who} holds it back"
 
 
 def is_anothers(obj: Mapping[str, Any]) -> bool:
@@ -181,6 +195,8 @@ def _true_ones(job: Job) -> dict[str, tuple[str, str]]:
         found["Created"] = ("Pending", job.reason or "instances are starting")
     elif job.phase in (Phase.RUNNING, Phase.SCALING):
         found["Running"] = ("Running", job.reason or f"{running} of {job.wanted} workers run")
+    if job.held:
+        found[SUSPENDED] = (SUSPENDED, _holds(job.held))
     if job.phase is Phase.SCALING:
         found["Scaling"] = ("Scaling", _scaler(job) or "")
     if job.finished:

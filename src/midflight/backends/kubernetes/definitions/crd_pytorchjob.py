@@ -119,13 +119,17 @@ def _run_policy() -> Schema:
                 "Which pods go when the job is over.", ("", *CLEAN_POLICIES), default="None"
             ),
             "ttlSecondsAfterFinished": integer(
-                "How long after its end it is deleted; else never.", minimum=0
+                "How long after its end it is deleted; 0: at once; else never.", minimum=0
             ),
             "activeDeadlineSeconds": integer("How long it may run.", minimum=1, format="int64"),
             "backoffLimit": integer("Restarts after a failure.", minimum=0),
             "schedulingPolicy": scheduling,
-            "suspend": boolean("Hold it back until this is false; a job that runs goes on."),
-            "managedBy": string("Who looks after it; else whoever is installed."),
+            "suspend": boolean(
+                "Keep it from running until this is false; one that runs stops, and begins anew."
+            ),
+            "managedBy": string(
+                "Who looks after it: kubeflow.org/training-operator, or nobody named, is us."
+            ),
         },
         default={},
     )

@@ -85,7 +85,7 @@ def _trainingjob_spec() -> Schema:
             "backoffLimit": integer("Restarts of the whole job.", minimum=0, default=6),
             "activeDeadlineSeconds": integer("How long it may run.", minimum=1, format="int64"),
             "ttlSecondsAfterFinished": integer(
-                "How long after its end it is deleted; else never.", minimum=0
+                "How long after its end it is deleted; 0: at once; else never.", minimum=0
             ),
             "maxWaitSeconds": integer("It fails if it still waits then.", minimum=1),
             "runIn": choice(

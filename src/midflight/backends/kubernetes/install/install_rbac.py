@@ -54,6 +54,7 @@ def job_rules() -> list[Rule]:
         rule(RBAC, ("roles", "rolebindings"), _MAKE),
         rule("networking.k8s.io", ("networkpolicies",), _MAKE),
         rule("policy", ("poddisruptionbudgets",), _MAKE),
+        rule(names.SCHEDULING_GROUP, ("podgroups",), _MAKE),  # whether there is such a kind or not
     ]
 
 

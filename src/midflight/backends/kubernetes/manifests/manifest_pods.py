@@ -106,7 +106,7 @@ def _gang(spec: Spec) -> dict[str, str]:
         return {}
     launchers = 1 if spec.kind is Kind.ETJOB else 0
     return {
-        names.POD_GROUP: f"{spec.kind.value}-{spec.name}",
+        names.POD_GROUP: names.pod_group(spec.kind.value, spec.name),
         names.POD_GROUP_MIN: str(spec.least + launchers),
     }
 

@@ -2,8 +2,9 @@
 
 An elastic job has a token, a hostfile with the script that the guides call, a place for its
 coordinator's state, a name for its launcher, and an account that may touch that state and nothing
-else. Every job has a wall around its pods and a word about how many may be drained at once.
-All of these are made once; only `hosts` changes, and the state is its coordinator's to write.
+else. Every job has a wall around its pods and a word about how many may be drained at once; a gang
+has a PodGroup. All of these are made once; only `hosts` changes, and the state is its coordinator's
+to write.
 """
 
 import base64
@@ -14,6 +15,7 @@ from midflight.backends.kubernetes import names
 from midflight.backends.kubernetes.objects.fields import Object
 from midflight.backends.kubernetes.objects.labels import object_labels, owner_of, selector
 from midflight.backends.kubernetes.objects.templates import chief_role, part, template_of
+from midflight.backends.kubernetes.pods import pod_gang
 from midflight.backends.kubernetes.pods.rendering import master_port
 from midflight.backends.kubernetes.pods.site import Site
 from midflight.controller.roster import is_elastic
@@ -29,7 +31,12 @@ def objects(
 ) -> list[dict[str, Any]]:
     """`pdb_api` is policy/v1beta1 for a cluster older than 1.21."""
     spec = job.spec
-    around = [_service(obj, spec), _network_policy(obj, spec, site), _budget(obj, spec, pdb_api)]
+    around = [
+        _service(obj, spec),
+        _network_policy(obj, spec, site),
+        _budget(obj, spec, pdb_api),
+        *_pod_group(obj, spec),
+    ]
     if not is_elastic(spec):
         return around
     return [
@@ -129,6 +136,14 @@ def _budget(obj: Object, spec: Spec, api: str) -> dict[str, Any]:
             },
         }
     return _made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})
+
+
+def _pod_group(obj: Object, spec: Spec) -> list[dict[str, Any]]:
+    """How long a scheduler waits for the others is left to it."""
+    if (gang := pod_gang.gang_of(obj, spec)) is None:
+        return []
+    body = {"spec": {"minMember": gang.least}}
+    return [_made(obj, names.SCHEDULING_API, names.PODGROUP, gang.name, body)]
 
 
 def _made(obj: Object, api: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:

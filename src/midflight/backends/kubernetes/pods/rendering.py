@@ -13,7 +13,7 @@ from midflight.backends.kubernetes.objects.fields import Object
 from midflight.backends.kubernetes.objects.labels import labels_of, owner_of
 from midflight.backends.kubernetes.objects.reading import is_shell_text, words_of
 from midflight.backends.kubernetes.objects.templates import main_container, part, template_of, thaw
-from midflight.backends.kubernetes.pods import code_sync, pod_volumes
+from midflight.backends.kubernetes.pods import code_sync, pod_gang, pod_volumes
 from midflight.backends.kubernetes.pods.pod_environment import POD_IP, environment
 from midflight.backends.kubernetes.pods.pod_security import as_the_image, confined, secure
 from midflight.backends.kubernetes.pods.site import Site as Site
@@ -62,7 +62,11 @@ def render(obj: Object, job: Job, instance: Instance, site: Site) -> dict[str, A
         "metadata": {
             "name": instance.name,
             "namespace": job.spec.namespace,
-            "labels": {**meta.get("labels", {}), **labels_of(job.spec, instance)},
+            "labels": {
+                **meta.get("labels", {}),
+                **pod_gang.labels(obj, job.spec),
+                **labels_of(job.spec, instance),
+            },
             **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
             "ownerReferences": [owner_of(obj)],
         },
