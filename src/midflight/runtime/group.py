@@ -18,6 +18,7 @@ from torch._C import _distributed_c10d as c10d
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
+from midflight.runtime.cuttable import cuttable
 from midflight.runtime.keystore import KeyLine, KeyStore
 from midflight.runtime.patience import Waits, keep_for_ever
 from midflight.runtime.sockets import SocketSet, open_sockets
@@ -40,6 +41,7 @@ class Group:
         self.generation = world.generation
         self.backend = backend
         self.pg: Any = None
+        self.public: Any = None  # `pg`, for the script
         self.control: Any = None  # gloo, for CPU tensors
         self.is_cut = False
         self._nccl: Any = None
@@ -104,6 +106,7 @@ class Group:
             pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
         setting: Any = pg
         setting._set_group_name(f"midflight-{self.generation}")
+        self.public = cuttable(pg, self.control, self.waits) if self._nccl is None else pg
         self.pg = pg
 
     def cut(self) -> None:
@@ -137,7 +140,7 @@ class Group:
         if self.waits.stuck:
             for part in (self.pg, self.control, self._nccl):
                 keep_for_ever(part)
-        self.pg = self.control = self._nccl = None
+        self.pg = self.public = self.control = self._nccl = None
         if sockets is not None:
             sockets.close()
 

@@ -228,7 +228,7 @@ class Session:
     def process_group(self) -> Any:
         """The torch process group of the present world; None in a world of one."""
         self._arrive()
-        return self._group.pg if self._group else None
+        return self._group.public if self._group else None
 
     # --- changes of the world ---------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""The process group as a script sees it: every wait in it ends when the group is cut.
+
+A script's own collectives, and those of a DistributedDataParallel of its own, wait inside torch,
+where nothing reaches them if gloo has lost what they wait for. Here the works that they wait for
+are ours, as in `patience`, and fail at the cut. NCCL's are left alone: an abort ends those.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+
+from midflight.runtime.patience import Waits
+
+_OPERATIONS = (
+    "allreduce",
+    "allreduce_coalesced",
+    "broadcast",
+    "allgather",
+    "allgather_coalesced",
+    "_allgather_base",
+    "gather",
+    "scatter",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "alltoall",
+    "alltoall_base",
+    "send",
+    "recv",
+    "barrier",
+)
+# Before that, torch lost hold of works that were made in Python.
+_SINCE = (2, 7)
+
+
+def cuttable(group: Any, gloo: Any, waits: Waits) -> Any:
+    """`group`, which is gloo's alone, with waits that a cut ends; as it is where torch cannot."""
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SINCE:
+        return group
+    return _Cuttable(group, gloo, waits)
+
+
+class _Cuttable(dist.ProcessGroup):
+    def __init__(self, inner: Any, gloo: Any, waits: Waits) -> None:
+        super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]
+        self._inner = inner
+        self._waits = waits
+        kinds = dist.ProcessGroup.BackendType
+        own: Any = self
+        own._set_default_backend(kinds.GLOO)
+        for device in inner._device_types:
+            own._register_backend(device, kinds.GLOO, gloo)
+        own._set_group_name(inner.group_name)
+
+    def getBackendName(self) -> str:
+        return "gloo"
+
+
+class _Work(c10d.Work):
+    def __init__(self, waits: Waits, inner: Any, tensors: list[Any]) -> None:
+        super().__init__()
+        self._waits = waits
+        self._inner = inner
+        self._future = _future(waits, inner, tensors)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """However long it takes, as everywhere here: hangs are found by heartbeats."""
+        try:
+            if self._future is not None:
+                self._future.wait()
+            else:
+                self._waits.call(self._inner.wait)
+        finally:
+            self._waits.check()
+        return True
+
+    def get_future(self) -> Any:
+        return self._future if self._future is not None else self._inner.get_future()
+
+    def is_completed(self) -> bool:
+        if self._future is None:
+            return bool(self._inner.is_completed())
+        return bool(self._future.done())
+
+
+def _future(waits: Waits, work: Any, tensors: list[Any]) -> Any:
+    """Of the tensors, failed at a cut; None if this operation's works have none."""
+    try:
+        work.get_future()
+    except RuntimeError:
+        return None
+    first = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), torch.empty(0))
+
+    def checked(done: Any) -> list[Any]:
+        done.value()
+        waits.check()
+        return tensors
+
+    return waits.future(work, first).then(checked)
+
+
+def _operation(name: str) -> Callable[..., _Work]:
+    def operate(self: Any, *given: Any, **named: Any) -> _Work:
+        results = given[0] if given else []
+        tensors = [results] if isinstance(results, Tensor) else _flat(results)
+        return _Work(self._waits, getattr(self._inner, name)(*given, **named), tensors)
+
+    return operate
+
+
+def _flat(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, list | tuple) else []
+
+
+for _name in _OPERATIONS:
+    setattr(_Cuttable, _name, _operation(_name))
