@@ -81,7 +81,7 @@ def test_the_launchers_account_may_touch_its_state_and_nothing_else() -> None:
         "apiGroups": [""],
         "resources": ["configmaps"],
         "resourceNames": ["elastic-state"],
-        "verbs": ["get", "update", "patch"],
+        "verbs": ["get", "update", "watch"],
     }
 
 

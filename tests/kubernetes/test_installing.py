@@ -171,7 +171,7 @@ JOBS = {
         for part in ("status", "finalizers")
     ),
     *(f"{verb} pods" for verb in ("create", "delete", "get", "list", "patch", "watch")),
-    *(f"{verb} configmaps" for verb in ("create", "get", "patch", "update")),
+    *(f"{verb} configmaps" for verb in ("create", "get", "patch", "update", "watch")),
     "create services",
     "create serviceaccounts",
     "create secrets",

@@ -10,7 +10,7 @@ from tests.kubernetes.plane.api import ApiError
 from tests.kubernetes.plane.control import Plane
 
 NAMESPACE = "stores"
-LAUNCHER = ("get", "update", "patch", "watch")  # what a job's launcher may do
+LAUNCHER = ("get", "update", "watch")  # what a job's launcher may do
 _MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 _RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}"
 

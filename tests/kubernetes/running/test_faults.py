@@ -249,7 +249,7 @@ def test_a_launcher_needs_no_exec_and_may_do_next_to_nothing(jobs: Jobs):
     own = [rule for rule in review["status"]["resourceRules"] if "" in rule["apiGroups"]]
     assert own == [
         {
-            "verbs": ["get", "update", "patch"],
+            "verbs": ["get", "update", "watch"],
             "apiGroups": [""],
             "resources": ["configmaps"],
             "resourceNames": ["idle-state"],

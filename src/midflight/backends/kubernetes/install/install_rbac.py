@@ -48,8 +48,8 @@ def job_rules() -> list[Rule]:
     return [
         *rules,
         rule("", ("pods",), (*_READ, "create", "delete", "patch")),
-        # get and update are what a launcher's Role grants on the job's state
-        rule("", ("configmaps",), ("create", "get", "patch", "update")),
+        # get, update and watch are what a launcher's Role grants on the job's state
+        rule("", ("configmaps",), ("create", "get", "patch", "update", "watch")),
         rule("", ("services", "serviceaccounts", "secrets", "events"), _MAKE),
         rule(RBAC, ("roles", "rolebindings"), _MAKE),
         rule("networking.k8s.io", ("networkpolicies",), _MAKE),

@@ -87,7 +87,7 @@ def _account(obj: Object, spec: Spec) -> list[dict[str, Any]]:
         "apiGroups": [""],
         "resources": ["configmaps"],
         "resourceNames": [names.state_map(spec.name)],
-        "verbs": ["get", "update", "patch"],
+        "verbs": ["get", "update", "watch"],
     }
     binding = {
         "roleRef": {"apiGroup": group, "kind": "Role", "name": own},
