@@ -82,6 +82,15 @@ def test_a_pod_that_was_told_to_end_is_lost_even_if_its_program_ends_well():
     assert told == events.InstanceEnded(NOW, job.key, WORKER, 1, -15)
 
 
+def test_a_pod_that_was_told_to_end_says_why_where_the_cluster_does():
+    job = running()
+    why = "default-scheduler: preempting to accommodate a higher priority pod"
+    told = pod(WORKER, "Failed", code=-15, ends_at=NOW, told=True, disruption=why)
+    (lost,) = news(job, pods_of(job, demo_worker_1=told), NOW)
+    assert isinstance(lost, events.InstanceLost)
+    assert lost.reason == f"lost with its pod, which was deleted: {why}"
+
+
 def test_a_pod_too_short_lived_to_be_seen_running_has_started_and_ended():
     job = with_worker(Stage.STARTING)
     done = pod(WORKER, "Succeeded", code=0)

@@ -84,3 +84,11 @@ def test_an_init_container_that_failed_is_why_the_pod_did():
 def test_a_pod_that_is_being_deleted_has_until_then():
     pod = see(made({"phase": "Running"}, deletionTimestamp="2026-01-01T00:00:30Z"))
     assert pod.ends_at == 1767225630.0
+
+
+def test_why_somebody_has_it_deleted_is_what_the_cluster_says():
+    said = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    assert see(made({"phase": "Running", "conditions": [said]})).disruption == said["reason"]
+    assert see(made({"phase": "Running", "conditions": []})).disruption == ""
+    denied = {**said, "status": "False"}
+    assert see(made({"phase": "Running", "conditions": [denied]})).disruption == ""

@@ -79,7 +79,8 @@ def _is_the_end(job: Job, instance: Instance, fate: Fate) -> bool:
 
 def _by_itself(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
     if fate is not Fate.DONE:
-        draft.warn(key, f"instance/{instance.name}", "Failed", instance.reason)
+        word = "Lost" if fate is Fate.LOST else "Failed"
+        draft.warn(key, f"instance/{instance.name}", word, instance.reason)
     job = draft.jobs[key]
     if fate is Fate.UNSTARTED and _cannot_start(job, instance):
         finish(draft, key, Phase.FAILED, f"{instance.name} {instance.reason}")

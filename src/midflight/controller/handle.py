@@ -127,7 +127,6 @@ def _about_instance(draft: Draft, event: InstanceEvent) -> None:
         case events.InstanceDelayed():
             _delayed(draft, event, instance)
         case events.InstanceLost():
-            draft.warn(event.key, f"instance/{instance.name}", "Lost", event.reason)
             ended(draft, event.key, instance, Fate.LOST, None, event.reason)
         case events.InstanceEnded():
             text = event.reason or described(event.code)

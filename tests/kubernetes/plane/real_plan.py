@@ -180,6 +180,7 @@ def _kubelet(plan: Plan) -> dict[str, Any]:
         "failSwapOn": False,
         "evictionHard": {"memory.available": "100Mi"},
         "imageGCHighThresholdPercent": 100,
+        "volumeStatsAggPeriod": "1s",  # else volumes are measured once in a minute or two
         "nodeStatusUpdateFrequency": "1s",
         "nodeStatusReportFrequency": "1s",
         "nodeLeaseDurationSeconds": _LEASE,

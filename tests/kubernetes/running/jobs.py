@@ -74,7 +74,8 @@ class Jobs:
         command = f"midflight run -np {workers} --min-np 1 --max-np 4 -- {' '.join(words)}"
         made = self.manifest(name, command, workers, **more)
         chief = made["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
-        chief["env"] = [{"name": "MIDFLIGHT_LEDGER_DIR", "value": f"{OUT}/ledgers"}]
+        ledgers = {"name": "MIDFLIGHT_LEDGER_DIR", "value": f"{OUT}/ledgers"}
+        chief["env"] = [*chief.get("env", ()), ledgers]
         return self.create(made)
 
     def create(self, manifest: Json) -> Json:

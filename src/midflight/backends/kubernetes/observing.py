@@ -61,7 +61,8 @@ def _about(key: str, instance: Instance, pod: Pod | None, now: float) -> Iterato
         if instance.stage is Stage.STOPPING:
             yield events.InstanceEnded(*who, SIGTERM)
         elif instance.stage is Stage.RUNNING or pod is not None:
-            yield events.InstanceLost(*who, GONE)
+            why = f": {pod.disruption}" if pod is not None and pod.disruption else ""
+            yield events.InstanceLost(*who, GONE + why)
         return
     if pod.phase == "Pending":
         if instance.stage is Stage.STARTING and pod.waits_for != instance.reason:

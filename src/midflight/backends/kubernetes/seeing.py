@@ -47,6 +47,7 @@ class Pod:
     taken: bool = False  # away from its program, which is not to blame
     told: bool = False  # to end, before its program did: how that ended means nothing
     message: str = ""  # what its program left as its last word
+    disruption: str = ""  # why somebody has it deleted, where the cluster says so
 
     @property
     def over(self) -> bool:
@@ -81,7 +82,15 @@ def see(pod: Mapping[str, Any]) -> Pod:
         taken,
         _told(meta, ended),
         str(ended.get("message") or "") if ended else "",
+        _disruption(status),
     )
+
+
+def _disruption(status: Mapping[str, Any]) -> str:
+    for each in status.get("conditions") or ():
+        if each.get("type") == "DisruptionTarget" and each.get("status") == "True":
+            return str(each.get("message") or each.get("reason") or "").strip()
+    return ""
 
 
 def _told(meta: Mapping[str, Any], ended: Mapping[str, Any] | None) -> bool:
@@ -120,7 +129,8 @@ def waiting(status: Mapping[str, Any]) -> str:
 def _end(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> tuple[int, str, bool]:
     reason = status.get("reason") or ""
     if reason in _TAKEN + _REFUSED:
-        return 1, f"{reason}: {status.get('message') or 'its pod was taken away'}", True
+        message = str(status.get("message") or "its pod was taken away").strip()
+        return 1, f"{reason}: {message}", True
     if status.get("phase") == "Succeeded":
         return 0, "", False
     if ended is None:
