@@ -74,7 +74,7 @@ class Story:
         others = [member.name for member in members if member is not victim]
         since = time.monotonic()
         self.types("chaos", "kill", NAME, victim.host)
-        until = self._live.until_stepping(others, since)
+        until = self._live.until_stepping(others, self._live.until_without(victim.name))
         self.say(f"the other {len(others)} went on where they were")
         self.more(f"pause: {self.cost(others, since, until)}")
         self._live.until_training(len(members))
@@ -88,7 +88,7 @@ class Story:
         self.say(f"$ kill -STOP {victim.pid}    # rank 1 hangs")
         since = time.monotonic()
         os.kill(victim.pid, signal.SIGSTOP)
-        until = self._live.until_stepping(others, since)
+        until = self._live.until_stepping(others, self._live.until_without(victim.name))
         self.say(f"it was found, and the other {len(others)} went on where they were")
         self.more(f"pause: {self.cost(others, since, until)}")
         self._live.until_training(len(members))

@@ -92,6 +92,15 @@ class Live:
     def until_training(self, size: int) -> None:
         self.until(f"{size} members were training", lambda: len(self.members()) == size)
 
+    def until_without(self, lost: str) -> float:
+        """Wait until a world stands in which this member is no more."""
+
+        def gone() -> bool:
+            names = [member.name for member in self.members()]
+            return bool(names) and lost not in names
+
+        return self.until(f"the others went on without {lost}", gone)
+
     def until_stepping(self, names: list[str], since: float, steps: int = 5) -> float:
         """Wait until each of these members has made so many steps since a moment."""
 
