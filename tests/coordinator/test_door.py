@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from midflight.errors import HandshakeRefused
+from midflight.errors import ConnectionLost, HandshakeRefused
 from midflight.protocol import messages as say
 from midflight.protocol import wire as wire_module
 from midflight.protocol.wire import FRAME_LIMIT, VERSION, AsyncWire, dial, encode_frame, proof
@@ -328,5 +328,26 @@ def test_an_agent_s_beat_is_heard_and_answered() -> None:
         assert await next_of(agent, say.AgentBeatHeard)
         agent.close()
         await it.until(lambda: not it.shell.state.hosts["h0"].connected)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("role", "greeting"),
+    [
+        ("agent", say.AgentJoined(1, "127.0.0.1", 1, ())),
+        ("member", say.MemberJoined(1, 0, 0, "")),
+    ],
+)
+def test_who_comes_in_while_another_coordinator_takes_over_is_sent_to_dial_again(
+    role: str, greeting: object
+) -> None:
+    async def story(it: Served) -> None:
+        wire = await dial(it.address, role, "late", SECRET)
+        it.shell.retired = True
+        wire.send(greeting)
+        with pytest.raises(ConnectionLost):
+            async with asyncio.timeout(5.0):
+                await wire.receive()
 
     run(story)

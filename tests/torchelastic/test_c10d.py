@@ -109,7 +109,30 @@ def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Sit
     job.stop()
     for node in (other, newcomer):
         finish(node)
-    assert [line[:6] for line in finish(back) if line.startswith("up")] == ["up 1/2", "up 1/3"]
+    said = [line[:6] for line in finish(back) if line.startswith("up")]
+    assert said[-2:] == ["up 1/2", "up 1/3"]  # on a slow machine it may have begun alone before
+
+
+def test_a_node_that_has_begun_alone_at_the_endpoint_joins_the_job_when_it_hears_of_it(
+    site: Site,
+) -> None:
+    endpoint = f"--rdzv-endpoint=127.0.0.2:{free_port()}"
+    job = Job(site, "--nnodes=1:3", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
+    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=0.3", "--local-addr=127.0.0.2")
+    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=0.3", "--local-addr=127.0.0.3")
+    host, other = job.start(*at_endpoint), job.start(*elsewhere)
+    job.await_size(host, other, size=2)
+    host.send(signal.SIGKILL)
+    job.await_size(other, size=1)
+    other.send(signal.SIGSTOP)  # nobody tells the next one of it
+    back = job.start(*at_endpoint)
+    job.await_size(back, size=1)
+    other.send(signal.SIGCONT)
+    job.await_size(other, back, size=2)
+    assert "the job has gone on elsewhere; joining it there" in "\n".join(back.lines)
+    job.stop()
+    finish(other)
+    finish(back)
 
 
 def test_workers_are_numbered_node_by_node(site: Site) -> None:

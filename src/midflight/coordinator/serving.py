@@ -58,12 +58,18 @@ class Door:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
+    def _check_open(self) -> None:
+        """Whoever came in while another coordinator took over must dial again, and find that."""
+        if self._shell.retired:
+            raise ConnectionLost("another coordinator decides from now on")
+
     # --- agents -----------------------------------------------------------------------------
 
     async def _agent(self, name: str, wire: AsyncWire) -> None:
         first = await wire.receive()
         if not isinstance(first, say.AgentJoined):
             raise ProtocolError(f"wanted AgentJoined first, got {type(first).__name__}")
+        self._check_open()
         self._shell.peers.add_agent(name, wire)
         try:
             self._shell.dispatch(
@@ -102,6 +108,7 @@ class Door:
         first = await wire.receive()
         if not isinstance(first, say.MemberJoined):
             raise ProtocolError(f"wanted MemberJoined first, got {type(first).__name__}")
+        self._check_open()
         self._shell.peers.add_member(name, wire)
         try:
             self._shell.dispatch(
@@ -138,6 +145,7 @@ class Door:
     # --- clients ----------------------------------------------------------------------------
 
     async def _client(self, wire: AsyncWire) -> None:
+        self._check_open()
         ticket = next(self._tickets)
         self._shell.peers.clients[ticket] = wire
         try:

@@ -60,8 +60,8 @@ class Shell:
         self._beats[member] = events.Beating(step, horizon, waiting, now())
 
     def elsewhere(self, address: str) -> None:
-        """Somebody says where the job of this name really is; believed while this one is empty."""
-        if self.state.launched_at is None and self.on_elsewhere is not None:
+        """Somebody says where the job of this name is."""
+        if self.on_elsewhere is not None and not self.retired:
             self.on_elsewhere(address)
 
     def host_heard(self, host: str) -> None:

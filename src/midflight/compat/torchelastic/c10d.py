@@ -51,6 +51,7 @@ class C10dMeeting:
         self._environ = environ
         self._hosts_first = False  # whether this node carries the coordinator from the start
         self._own: set[str] = set()  # addresses at which this very process listens
+        self._comparing: asyncio.Task[None] | None = None
 
     # --- the start --------------------------------------------------------------------------
 
@@ -111,7 +112,14 @@ class C10dMeeting:
 
         lost = [kept.host] if kept is not None else []
         hosted = node.host(state, spreading, lost)
-        hosted.shell.on_elsewhere = lambda address: _yield_to(node, address)
+        hosted.shell.on_elsewhere = lambda address: self._hear_of_another(node, address)
+
+    def _hear_of_another(self, node: Node, address: str) -> None:
+        """Believed at once while nothing has begun here; of two that have, the earlier yields."""
+        if node.hosted is not None and node.hosted.shell.state.launched_at is None:
+            _yield_to(node, address)
+        elif self._comparing is None or self._comparing.done():
+            self._comparing = asyncio.create_task(_yield_to_later(node, address))
 
     def _take_over(self, node: Node) -> None:
         kept = node.kept
@@ -196,17 +204,20 @@ async def _meet_rival(node: Node) -> None:
     It looks for this one in the same way; of two, the one with the earlier generation yields.
     """
     for door in _doors_of_lost(node):
-        if (await look(door)).answer is not Answer.COORDINATOR:
-            continue
-        with contextlib.suppress(MidflightError, TimeoutError):
-            generation = await _generation_at(door, node.secret)
-            hosted = node.hosted
-            if hosted is None:
-                return
-            if (generation, door) > (hosted.shell.state.generation, node.door):
-                say("warning: the job has gone on elsewhere; joining it there")
-                _yield_to(node, door)
-                return
+        if node.hosted is not None and (await look(door)).answer is Answer.COORDINATOR:
+            await _yield_to_later(node, door)
+
+
+async def _yield_to_later(node: Node, door: str) -> None:
+    """If the coordinator there is further than the one here."""
+    with contextlib.suppress(MidflightError, TimeoutError):
+        generation = await _generation_at(door, node.secret)
+        hosted = node.hosted
+        if hosted is None:
+            return
+        if (generation, door) > (hosted.shell.state.generation, node.door):
+            say("warning: the job has gone on elsewhere; joining it there")
+            _yield_to(node, door)
 
 
 def _doors_of_lost(node: Node) -> list[str]:
