@@ -166,6 +166,7 @@ class FakeAgent:
     alive: bool = True
     connected: bool = False
     cut: bool = False  # its network: nothing comes through, in either direction
+    net: int = 0  # which its address is in
     members: dict[str, FakeMember] = field(default_factory=dict)
     slot_of: dict[str, int] = field(default_factory=dict)
     ends: list[events.Event] = field(default_factory=list)  # said again after a reconnect
@@ -186,7 +187,7 @@ class FakeAgent:
             RunningMember(name, self.slot_of[name], member.pid)
             for name, member in self.members.items()
         )
-        address = f"10.0.0.{self.name[1:]}"
+        address = f"10.0.{self.net}.{self.name[1:]}"
         word = events.HostJoined(0.0, self.name, self.slots, address, running)
         self.say(f"agent {self.name}", lambda now: self._let_in(replace(word, now=now)))
         for end in self.ends:

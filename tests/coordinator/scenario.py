@@ -80,8 +80,8 @@ class FakeCluster:
 
     # --- doing ------------------------------------------------------------------------------
 
-    def add_host(self, name: str, slots: int) -> None:
-        self.agents[name] = FakeAgent(name, slots, self._say)
+    def add_host(self, name: str, slots: int, net: int = 0) -> None:
+        self.agents[name] = FakeAgent(name, slots, self._say, net=net)
         self.agents[name].dial()
 
     def run(self, seconds: float = 2.0) -> "FakeCluster":

@@ -1,7 +1,7 @@
 """Hosts that failed: avoided for a while that grows and always ends."""
 
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.hosts import cool_down, free_slots
+from midflight.coordinator.core.hosts import blame, cool_down, free_slots
 from tests.coordinator.scenario import FakeCluster, stable, started
 
 
@@ -58,3 +58,26 @@ def test_several_members_lost_together_are_one_failure_of_their_host() -> None:
     cluster.kill_agent("h1")
     cluster.run(1.0)
     assert cluster.state.hosts["h1"].failures == 1
+
+
+def test_a_host_that_comes_back_at_another_address_has_done_nothing_yet() -> None:
+    cluster = started({"h0": 1, "h1": 1}, np=2, cooldown_min=50.0)
+    cluster.kill_agent("h1")
+    cluster.run(1.0)
+    assert free_slots(cluster.state, cluster.now) == []
+    cluster.add_host("h1", 1, net=9)
+    cluster.run(2.0)
+    assert cluster.state.hosts["h1"].failures == 0
+    assert [cluster.members[name].host for name in cluster.world or ()] == ["h0", "h1"]
+
+
+def test_it_is_not_blamed_for_members_that_were_lost_before_it_came() -> None:
+    cluster = started({"h0": 1, "h1": 1}, np=2, cooldown_min=50.0)
+    lost = cluster.state.members["m1"]
+    draft = Draft(cluster.state, cluster.now)
+    draft.set_host("h1", address="10.0.0.99")
+    blame(draft, [lost])
+    assert draft.state.hosts["h1"].failures == 0
+    draft.set_host("h1", address=lost.address)
+    blame(draft, [lost])
+    assert draft.state.hosts["h1"].failures == 1

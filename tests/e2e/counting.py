@@ -8,6 +8,7 @@ state that survived.
 
 import argparse
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -43,6 +44,14 @@ class Indices(torch.utils.data.Dataset):
         return index
 
 
+def end_of(hurry: Path) -> float | None:
+    """None: there is no hurry. Else the epoch before which to stop, if the file says one."""
+    try:
+        return int(hurry.read_text() or "0") or math.inf
+    except FileNotFoundError:
+        return None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--samples", type=int, default=997)
@@ -70,8 +79,10 @@ def main() -> None:
         )
         for batch in batches:
             (options.out / "training").touch()
-            if not hurry.exists():
+            if (end := end_of(hurry)) is None:
                 time.sleep(options.pace)
+            elif batch.epoch >= end:
+                break
             if batch.step == options.raise_at and (options.raise_on == "all" or member == "m1"):
                 raise ValueError(f"a mistake in step {batch.step}")
             job.step(model(batch.data) * batch.global_size)

@@ -5,6 +5,7 @@ A Run is a context manager. However the test ends, everything that it started is
 recognised by the run's own MIDFLIGHT_HOME in their environment.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from midflight.store.rundir import RunDir
 
 COUNTING = Path(__file__).with_name("counting.py")
 PATIENCE = 90.0  # a generous deadline for anything on a loaded machine
+EPOCHS, STEPS = 10, 100  # of counting.py, and steps of each epoch
 
 
 class Run:
@@ -48,6 +50,7 @@ class Run:
         self.folder = RunDir.of("job", self.env)
         self.lines: list[str] = []
         self._heard = threading.Condition()
+        self.epochs = EPOCHS
 
     def __enter__(self) -> Self:
         self.launcher = subprocess.Popen(
@@ -160,7 +163,12 @@ class Run:
         )  # fmt: skip
 
     def hurry(self) -> None:
-        (self.out / "hurry").touch()
+        """No more pauses, and, for a counting script, the end a whole epoch from now."""
+        with contextlib.suppress(MidflightError):
+            self.epochs = min(self.status()["step"] // STEPS + 2, EPOCHS)
+        beside = self.out / "hurry.new"
+        beside.write_text(str(self.epochs))
+        beside.rename(self.out / "hurry")
 
     def finish(self) -> int:
         self.hurry()
@@ -216,8 +224,9 @@ def coordinator_of(run: Run) -> int:
     raise AssertionError("no coordinator is running")
 
 
-def check_complete(run: Run, epochs: int = 10) -> None:
+def check_complete(run: Run, epochs: int | None = None) -> None:
     """Every sample exactly once an epoch, the same weights everywhere, nobody left over."""
+    epochs = epochs or run.epochs
     results = run.results()
     assert results, run.output
     for result in results:

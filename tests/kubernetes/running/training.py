@@ -12,6 +12,7 @@ from tests.kubernetes.running.jobs import Jobs
 
 SECONDS = 90.0
 _PAUSE = 0.1  # a coordinator is asked; it does not call
+_STEPS = 2  # one may have been under way
 
 
 def training(jobs: Jobs, job: str) -> Status | None:
@@ -35,15 +36,24 @@ def members(found: Status | None) -> list[MemberStatus]:
 
 
 def wait_members(jobs: Jobs, job: str, count: int, seconds: float = SECONDS) -> Status:
-    """So many train, in a world that stands, on hosts that are there, and have made a step."""
+    """So many train, in a world that stands, on hosts that are there, and make steps.
+
+    A coordinator that has taken a run up still counts those of whom it has not heard yet; but a
+    step takes all of them.
+    """
     deadline = time.monotonic() + seconds
     found: Status | None = None
+    begun: Status | None = None  # in this world
     while time.monotonic() < deadline:
         found = training(jobs, job)
         training_now = members(found)
         hosts = set(jobs.hostfile(job).split()) if found else set()
         there = all(f"{each.host}:1" in hosts for each in training_now)
-        if found and found.phase == "stable" and len(training_now) == count and there:
+        if not found or found.phase != "stable" or len(training_now) != count or not there:
+            begun = None
+        elif begun is None or begun.generation != found.generation:
+            begun = found
+        elif found.step >= begun.step + _STEPS:
             return found
         time.sleep(_PAUSE)
     raise AssertionError(f"{count} members do not train after {seconds:g} s: {found}")

@@ -85,8 +85,7 @@ def _end_early(draft: Draft, lost: list[MemberState], reason: str) -> None:
     for member in lost:
         draft.stop(member)
         draft.drop_member(member.name)
-    for host in dict.fromkeys(member.host for member in lost):
-        hosts.cool_down(draft, host)
+    hosts.blame(draft, lost)
     first = lost[0]
     resizing.abort(draft, f"{first.name} on {first.host} ended before it was ready: {reason}")
 

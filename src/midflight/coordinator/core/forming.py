@@ -54,8 +54,7 @@ def lose(
         draft.stop(member)
         draft.drop_member(member.name)
     if cool:
-        for host in dict.fromkeys(member.host for member in lost):
-            hosts.cool_down(draft, host)
+        hosts.blame(draft, lost)
     if touched:
         named = ", ".join(member.name for member in lost)
         draft.say(f"lost {named}: {reason}", "warning")

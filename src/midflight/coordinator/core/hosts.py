@@ -2,13 +2,15 @@
 
 A host that failed is avoided for a while that doubles with each failure, up to a maximum, and is
 used again afterwards, always. A host that has been fine since its last cool-down for as long as
-the maximum starts over.
+the maximum starts over, and so does one that comes back at another address: pods do, and are other
+machines then.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import HostState, State
+from midflight.coordinator.core.state import HostState, MemberState, State
 
 SAME_FAILURE = 1.0  # seconds; members of a host that die together are one failure
 
@@ -68,6 +70,14 @@ def describe_capacity(state: State, now: float) -> str:
     return "; ".join(parts)
 
 
+def blame(draft: Draft, lost: Iterable[MemberState]) -> None:
+    """Their hosts failed; but not one that has come in the place of the one they were on."""
+    for name, address in dict.fromkeys((member.host, member.address) for member in lost):
+        host = draft.state.hosts.get(name)
+        if host is not None and host.address == address:
+            cool_down(draft, name)
+
+
 def cool_down(draft: Draft, name: str) -> float:
     """Avoid a host that failed; returns for how long."""
     host = draft.state.hosts.get(name)
@@ -86,6 +96,8 @@ def cool_down(draft: Draft, name: str) -> float:
 
 def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") -> None:
     host = draft.state.hosts.get(name) or HostState(name, slots)
+    if address != host.address:  # another machine of that name, which has done nothing yet
+        host = replace(host, failures=0, failed_at=0.0, cooling_until=0.0)
     fresh = replace(
         host,
         slots=slots,
