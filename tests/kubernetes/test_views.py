@@ -154,6 +154,8 @@ def test_a_job_that_a_queue_has_not_let_go_is_queuing_until_something_of_it_star
     assert glance.phase_of(saved(waiting, **held)) == "QUEUING"
     assert glance.phase_of(saved(waiting, **{names.SUSPEND: "false"})) == "PENDING"
     assert glance.phase_of(saved(jobs.running(), **held)) == "RUNNING"
+    stopped = replace(jobs.running(), phase=Phase.PENDING, held="a queue")
+    assert glance.phase_of(saved(stopped, **held)) == "QUEUING"
     assert glance.phase_of(saved(replace(waiting, phase=Phase.FAILED), **held)) == "FAILED"
 
 

@@ -70,7 +70,8 @@ def phase_of(obj: Object) -> str:
     foreign = stated.phase(obj) if stated.is_foreign(obj) else None
     phase = str(job.get("phase") or (foreign or Phase.PENDING).value)
     annotations = obj["metadata"].get("annotations") or {}
-    held = annotations.get(names.SUSPEND) == "true" and (job.get("held") or not job)
+    idle = job.get("held") or not job.get("instances")
+    held = annotations.get(names.SUSPEND) == "true" and idle
     return QUEUING if held and phase not in _FINISHED else phase
 
 
