@@ -7,6 +7,7 @@ is blocked in it gets an error within milliseconds.
 """
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,13 +20,20 @@ from torch._C import _distributed_c10d as c10d
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.cuttable import cuttable
-from midflight.runtime.keystore import KeyLine, KeyStore
+from midflight.runtime.keystore import NCCL_KEYS, KeyLine, KeyStore
 from midflight.runtime.patience import Waits, keep_for_ever
 from midflight.runtime.sockets import SocketSet, open_sockets
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
 CONNECT_SECONDS = 120.0
 BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
+# What torch does by itself about a broken communicator: nothing. Else its watchdog ends the
+# process, or holds up its end, where the others go on in the next generation.
+_NCCL_HABITS = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+}
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
 
 
@@ -45,8 +53,10 @@ class Group:
         self.control: Any = None  # gloo, for CPU tensors
         self.is_cut = False
         self._nccl: Any = None
+        self._store: KeyStore | None = None  # NCCL connects when it is first used, and asks it then
         self._lock = threading.Lock()
         self._sockets: SocketSet | None = None
+        self._aborting: threading.Thread | None = None
         self.waits = Waits()
         self.on_cut: list[Callable[[], None]] = []  # called, from any thread, when it is cut
 
@@ -54,7 +64,9 @@ class Group:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
             return
-        store = KeyStore(line, self.generation, self.size, CONNECT_SECONDS, self._scope)
+        store = self._store = KeyStore(
+            line, self.generation, self.size, CONNECT_SECONDS, self._scope
+        )
         try:
             alone = _building.acquire(timeout=BUILDING_SECONDS)
             try:
@@ -89,9 +101,11 @@ class Group:
                 sockets.cut()
 
     def _connect_nccl(self, store: KeyStore) -> None:
+        for name, value in _NCCL_HABITS.items():
+            os.environ.setdefault(name, value)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-        prefixed = c10d.PrefixStore("nccl", store)
+        prefixed = c10d.PrefixStore(NCCL_KEYS, store)
         self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
 
     def _wrap(self, store: KeyStore) -> None:
@@ -120,12 +134,9 @@ class Group:
         self.waits.end()
         for call in tuple(self.on_cut):
             call()
-        if self._nccl is not None:
-            threading.Thread(target=self._abort_nccl, name="midflight-abort").start()
-
-    def _abort_nccl(self) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._nccl.abort()
+        if (nccl := self._nccl) is not None and self._aborting is None:
+            self._aborting = threading.Thread(target=_abort, args=[nccl], name="midflight-abort")
+            self._aborting.start()
 
     def retire(self) -> None:
         """Let go of the connections, in a thread: closing a gloo group takes 10 ms a member.
@@ -137,10 +148,15 @@ class Group:
     def close(self) -> None:
         with self._lock:
             sockets, self._sockets = self._sockets, None
+        if self._aborting is not None:
+            self._aborting.join()
+        elif self._nccl is not None:
+            with contextlib.suppress(RuntimeError):
+                self._nccl.shutdown()
         if self.waits.stuck:
-            for part in (self.pg, self.control, self._nccl):
+            for part in (self.pg, self.control, self._nccl, self._store):
                 keep_for_ever(part)
-        self.pg = self.public = self.control = self._nccl = None
+        self.pg = self.public = self.control = self._nccl = self._store = None
         if sockets is not None:
             sockets.close()
 
@@ -174,6 +190,11 @@ class Group:
             buffer.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         self.waits.wait(self.control.broadcast([buffer], options), buffer)
         return bytes(buffer.tolist())
+
+
+def _abort(nccl: Any) -> None:
+    with contextlib.suppress(RuntimeError):
+        nccl.abort()
 
 
 def _gloo_options() -> Any:

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from torch._C._distributed_c10d import Store
 
-_PER_RANK = re.compile(r"(.*/)(\d+)")
+NCCL_KEYS = "nccl"  # its keys begin with that: they are numbered, but not by rank
+_PER_RANK = re.compile(rf"(?!{NCCL_KEYS}/)(.*/)(\d+)")
 
 
 class KeyLine(Protocol):
