@@ -23,6 +23,7 @@ class _Waiter:
 class _Generation:
     values: dict[str, str] = field(default_factory=dict)
     waiters: dict[str, list[_Waiter]] = field(default_factory=dict)
+    added: dict[tuple[str, int], str] = field(default_factory=dict)  # by who asked, and its ticket
 
 
 class Keys:
@@ -37,13 +38,17 @@ class Keys:
             if not waiter.missing:
                 waiter.reply(tuple(scope.values[name] for name in waiter.keys))
 
-    def add(self, generation: int, key: str, amount: int) -> str:
-        """Count up from 0; the new value."""
-        before = self._generations.setdefault(generation, _Generation()).values.get(key, "0")
+    def add(self, generation: int, key: str, amount: int, asked: tuple[str, int]) -> str:
+        """Count up from 0; the new value. Who asks again, after a reconnect, is told the same."""
+        scope = self._generations.setdefault(generation, _Generation())
+        if asked in scope.added:
+            return scope.added[asked]
+        before = scope.values.get(key, "0")
         if not before.removeprefix("-").isdecimal():
             raise ProtocolError(f"key {key!r} holds no number, so nothing can be added to it")
         total = str(int(before) + amount)
         self.set(generation, key, total)
+        scope.added[asked] = total
         return total
 
     def want(self, generation: int, keys: tuple[str, ...], reply: Reply) -> None:

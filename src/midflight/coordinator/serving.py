@@ -128,7 +128,7 @@ class Door:
             case say.KeySet(generation, key, value):
                 self._keys.set(generation, key, value)
             case say.KeyAdd(generation, key, amount, ticket):
-                total = self._keys.add(generation, key, amount)
+                total = self._keys.add(generation, key, amount, (name, ticket))
                 wire.send(say.KeyValues(ticket, (total,)))
             case say.KeysWanted(generation, keys, ticket):
                 self._keys.want(

@@ -101,8 +101,7 @@ class Group:
                 sockets.cut()
 
     def _connect_nccl(self, store: KeyStore) -> None:
-        for name, value in _NCCL_HABITS.items():
-            os.environ.setdefault(name, value)
+        os.environ |= _NCCL_HABITS  # torchrun's are others, for scripts that it restarts
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
         prefixed = c10d.PrefixStore(NCCL_KEYS, store)
