@@ -45,6 +45,7 @@ class Run:
         self.env = {
             **os.environ,
             "MIDFLIGHT_HOME": str(home),
+            "PYTHONFAULTHANDLER": "1",  # for `_last_words`
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         self.folder = RunDir.of("job", self.env)
@@ -78,6 +79,8 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, subprocess.TimeoutExpired):
+            self._last_words()
         for _ in range(20):
             pids = self.left_over()
             if not pids:
@@ -87,7 +90,14 @@ class Run:
             time.sleep(0.05)
         self.launcher.wait(PATIENCE)
         if error is not None:
-            print("\n".join(["--- output of the run ---", *self.lines[-80:]]))
+            print("\n".join(["--- output of the run ---", *self.lines[-200:]]))
+
+    def _last_words(self) -> None:
+        """Where the members stand that should have ended: each prints its threads, and dies."""
+        for pid in self.left_over():
+            if b"MIDFLIGHT_MEMBER=" in _read_quietly(Path(f"/proc/{pid}/environ")):
+                _kill(pid, signal.SIGABRT)
+        time.sleep(2.0)  # for their words to come through
 
     # --- looking ----------------------------------------------------------------------------
 
