@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.run.site import Site, eventually
+from tests.run.site import Launched, Site, eventually
 from tests.store.etcd_process import free_port
 from tests.torchelastic.nodes import (
     SCRIPTS,
@@ -91,15 +91,25 @@ def test_a_failure_on_one_node_is_restarted_on_all_and_counted_once(site: Site) 
     assert all("--max-restarts 1 is used up" in text for text in shown), "every node says why"
 
 
-def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Site) -> None:
+def left_elsewhere(
+    site: Site, last_call: float
+) -> tuple[Job, Launched, tuple[str, ...], tuple[str, ...]]:
+    """A job whose node at the endpoint was killed: the one that goes on, and the flags of both."""
     endpoint = f"--rdzv-endpoint=127.0.0.2:{free_port()}"
     job = Job(site, "--nnodes=1:3", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
-    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=2", "--local-addr=127.0.0.2")
-    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=2", "--local-addr=127.0.0.3")
-    host, other = job.start(*at_endpoint), job.start(*elsewhere)
-    job.await_size(host, other, size=2)
-    host.send(signal.SIGKILL)
+    at_endpoint, elsewhere = (
+        (f"--rdzv-conf=is_host={host},last_call_timeout={last_call}", f"--local-addr={address}")
+        for host, address in ((1, "127.0.0.2"), (0, "127.0.0.3"))
+    )
+    first, other = job.start(*at_endpoint), job.start(*elsewhere)
+    job.await_size(first, other, size=2)
+    first.send(signal.SIGKILL)
     job.await_size(other, size=1)
+    return job, other, at_endpoint, elsewhere
+
+
+def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Site) -> None:
+    job, other, at_endpoint, elsewhere = left_elsewhere(site, last_call=2)
     back = job.start(*at_endpoint)
     workers = job.await_size(other, back, size=2)
     assert sorted(worker.rank for worker in workers) == [0, 1]
@@ -116,14 +126,7 @@ def test_a_node_comes_back_to_the_endpoint_and_finds_the_job_elsewhere(site: Sit
 def test_a_node_that_has_begun_alone_at_the_endpoint_joins_the_job_when_it_hears_of_it(
     site: Site,
 ) -> None:
-    endpoint = f"--rdzv-endpoint=127.0.0.2:{free_port()}"
-    job = Job(site, "--nnodes=1:3", "--rdzv-backend=c10d", endpoint, "--rdzv-id=again")
-    at_endpoint = ("--rdzv-conf=is_host=1,last_call_timeout=0.3", "--local-addr=127.0.0.2")
-    elsewhere = ("--rdzv-conf=is_host=0,last_call_timeout=0.3", "--local-addr=127.0.0.3")
-    host, other = job.start(*at_endpoint), job.start(*elsewhere)
-    job.await_size(host, other, size=2)
-    host.send(signal.SIGKILL)
-    job.await_size(other, size=1)
+    job, other, at_endpoint, _ = left_elsewhere(site, last_call=0.3)
     other.send(signal.SIGSTOP)  # nobody tells the next one of it
     back = job.start(*at_endpoint)
     job.await_size(back, size=1)
