@@ -99,6 +99,7 @@ BAD = [
     (["--listen", "127.0.0.1:99999", "sh"], "--listen wants HOST:PORT"),
     (["--name", "Über uns", "sh"], "a run's name has"),
     (["--output-dir", "/dev/null/here", "sh"], "--output-dir: cannot make"),
+    (["--ledger-dir", "/dev/null/here", "sh"], "--ledger-dir: cannot make"),
 ]
 
 

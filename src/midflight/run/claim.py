@@ -158,9 +158,5 @@ def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) ->
         kill_session(process)
     forget_state(store, spec.name)
     (folder.path / "address").unlink(missing_ok=True)
-    try:
-        Path(spec.ledger).mkdir(mode=0o700, parents=True, exist_ok=True)
-        for ledger in Path(spec.ledger).glob("*.jsonl"):
-            ledger.unlink(missing_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot keep ledgers in {spec.ledger}: {error.strerror}") from None
+    for ledger in Path(spec.ledger).glob("*.jsonl"):
+        ledger.unlink(missing_ok=True)

@@ -52,8 +52,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     hosts = _hosts(given)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
     own = given.ledger_dir or environ.get(LEDGER_DIR)
-    ledgers = Path(own) / name if own else folder.ledgers
-    spec = _spec(given, name, command, str(ledgers.absolute()), hosts)
+    ledgers = _made("--ledger-dir", Path(own) / name) if own else str(folder.ledgers.absolute())
+    spec = _spec(given, name, command, ledgers, hosts)
     if job is not None:
         come_back = COME_BACK if job.may_move else 0.0
         spec = replace(spec, eager=True, come_back=come_back)
@@ -115,7 +115,7 @@ def _spec(
         grace=given.grace,
         hang_timeout=given.hang_timeout,
         timestamps=given.timestamps,
-        output_dir=_output_dir(given.output_dir),
+        output_dir=_made("--output-dir", Path(given.output_dir)) if given.output_dir else None,
         ledger=ledger,
     )
 
@@ -152,14 +152,13 @@ def _check_command(program: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def _output_dir(text: str | None) -> str | None:
-    if text is None:
-        return None
-    path = Path(text).absolute()
+def _made(flag: str, path: Path) -> str:
+    """The folder of a flag, before anything else is there that would have to go again."""
+    path = path.absolute()
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output-dir: cannot make {path}: {error.strerror}") from None
+        raise UsageError(f"{flag}: cannot make {path}: {error.strerror}") from None
     return str(path)
 
 
