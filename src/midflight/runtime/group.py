@@ -26,6 +26,7 @@ from midflight.runtime.sockets import SocketSet, open_sockets
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
 CONNECT_SECONDS = 120.0
+ABORT_SECONDS = 20.0  # for NCCL; one that takes longer is left where it is
 BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
 # What torch does by itself about a broken communicator: nothing. Else its watchdog ends the
 # process, or holds up its end, where the others go on in the next generation.
@@ -134,7 +135,9 @@ class Group:
         for call in tuple(self.on_cut):
             call()
         if (nccl := self._nccl) is not None and self._aborting is None:
-            self._aborting = threading.Thread(target=_abort, args=[nccl], name="midflight-abort")
+            self._aborting = threading.Thread(
+                target=_abort, args=[nccl], name="midflight-abort", daemon=True
+            )
             self._aborting.start()
 
     def retire(self) -> None:
@@ -147,12 +150,14 @@ class Group:
     def close(self) -> None:
         with self._lock:
             sockets, self._sockets = self._sockets, None
+        stuck = self.waits.stuck
         if self._aborting is not None:
-            self._aborting.join()
+            self._aborting.join(ABORT_SECONDS)
+            stuck = stuck or self._aborting.is_alive()
         elif self._nccl is not None:
             with contextlib.suppress(RuntimeError):
                 self._nccl.shutdown()
-        if self.waits.stuck:
+        if stuck:
             for part in (self.pg, self.control, self._nccl, self._store):
                 keep_for_ever(part)
         self.pg = self.public = self.control = self._nccl = self._store = None
