@@ -1,8 +1,12 @@
 """Real training in pods: it is made larger and smaller, is struck, and every sample counts once."""
 
+from pathlib import Path
+
 import pytest
 
+from tests.kubernetes.running.guide_terminal import ClusterTerminal
 from tests.kubernetes.running.jobs import Jobs
+from tests.kubernetes.running.training import wait_members
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 EPOCHS = 150  # more than enough at its pace; in a hurry they take a few seconds
@@ -27,7 +31,9 @@ def test_a_job_is_scaled_out_and_in_and_loses_a_node_and_every_sample_counts_onc
     jobs.check_every_sample_once(EPOCHS)
 
 
-def test_training_goes_on_while_the_launcher_is_gone_and_a_new_one_takes_over(jobs: Jobs):
+def test_training_goes_on_while_the_launcher_is_gone_and_a_new_one_takes_over(
+    jobs: Jobs, tmp_path: Path
+):
     jobs.counting("count", workers=2, epochs=EPOCHS)
     jobs.wait_training("count")
     before = jobs.pod("count-launcher")["metadata"]["uid"]
@@ -39,6 +45,9 @@ def test_training_goes_on_while_the_launcher_is_gone_and_a_new_one_takes_over(jo
         lambda pod: pod["metadata"]["uid"] != before and pod["status"]["phase"] == "Running",
     )
     jobs.wait_training("count", "taking run count up again where it was cut off")
+    wait_members(jobs, "count", 2)
+    with ClusterTerminal(jobs, tmp_path) as terminal:  # asked in the launcher's pod
+        assert "every sample was used exactly once" in terminal.types("midflight audit count").out
     jobs.hurry()
     jobs.wait_phase("count", "Succeeded")
     jobs.check_every_sample_once(EPOCHS)
