@@ -58,7 +58,11 @@ def latest(node: Launched) -> Worker | None:
 
 def torchrun(site: Site, *arguments: str, **environ: str) -> Launched:
     command = [sys.executable, "-P", "-m", "midflight.torchrun", *arguments]
-    return Launched(command, {**site.env, "OMP_NUM_THREADS": "1", **environ}, site.folder)
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "TMPDIR": str(site.folder),
+    }  # who is killed leaves a folder there
+    return Launched(command, {**site.env, **own, **environ}, site.folder)
 
 
 def finish(node: Launched, within: float = 60.0) -> list[str]:
