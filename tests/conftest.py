@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.kubernetes.plane import binaries
-from tests.kubernetes.plane.binaries import Binaries, Missing
+from tests.kubernetes.plane.binaries import Binaries
 from tests.kubernetes.plane.control import Plane
+from tests.packages import Missing
 
 PROGRAMS = pytest.StashKey[Binaries | Missing]()
 os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster it names

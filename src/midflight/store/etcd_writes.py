@@ -74,11 +74,9 @@ class Writes:
                 return Outcome(True, int(answer["header"]["revision"]), None)
             return Outcome(False, 0, _first(inner["responses"][0]))
         entry, seen = (_first(response) for response in answer["responses"])
-        if seen is None or int(seen["version"]) != receipt.writes + 1:
-            raise StoreUnavailable(
-                f"{self._gateway.address}: the receipt of a write ran out before it was answered;"
-                " read the key to know whether it happened"
-            )
+        written = int(seen["version"]) if seen is not None else None
+        if seen is None or written != receipt.writes + 1:
+            raise StoreUnavailable(f"{self._gateway.address}: {_why_unknown(receipt, written)}")
         held = b64decode(seen["value"]) == _HELD
         return Outcome(held, int(seen["mod_revision"]), None if held else entry)
 
@@ -101,6 +99,18 @@ def _transaction(receipt: _Receipt, key: bytes, operation: Json, expect: int | N
         "success": [{"request_txn": compare_and_set}],
         "failure": [read_key, {"request_range": {"key": name}}],
     }
+
+
+def _why_unknown(receipt: _Receipt, written: int | None) -> str:
+    if written is not None and written < receipt.writes:
+        return (
+            "lost a write that it had confirmed; the releases 3.5.0 to 3.5.2 do so when they are"
+            " killed: use another"
+        )
+    return (
+        "the receipt of a write ran out before it was answered;"
+        " read the key to know whether it happened"
+    )
 
 
 def _equal(key: str, what: str, number: int) -> Json:

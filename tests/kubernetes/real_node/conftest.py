@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.plane import real_parts
-from tests.kubernetes.plane.binaries import Missing
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.daemons import Daemon
 from tests.kubernetes.plane.real_node import RealNode
 from tests.kubernetes.real_node.real_jobs import RealJobs
 from tests.kubernetes.running.operators import NAMESPACE
+from tests.packages import Missing
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.plane import real_parts
-from tests.kubernetes.plane.binaries import Binaries, Missing
+from tests.kubernetes.plane.binaries import Binaries
+from tests.packages import Missing
 
 
 @pytest.fixture
