@@ -21,7 +21,7 @@ from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
-from midflight.errors import MidflightError, ProtocolError
+from midflight.errors import ProtocolError
 from midflight.runtime.group import Group
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
@@ -138,7 +138,7 @@ class Engine:
                     self._turn(selector)
                     if self.group.is_cut:
                         raise HorovodInternalError("a member was lost")
-        except (MidflightError, RuntimeError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for this thread
             self._fail(error)
             if not self._closing and not self._retired:
                 self._on_break(error)

@@ -28,7 +28,8 @@ class Sets:
         group = Group(chosen, own, self._all.backend, scope=f"set-{number}")
         self._all.on_cut.append(group.cut)
         if group.size > 1 and self._line is not None:
-            group.connect(self._line)
+            line = self._line  # a cut does not always get gloo out of connecting
+            self._all.waits.call(lambda: group.connect(line))
         self._groups[number] = group
 
     def remove(self, number: int) -> None:

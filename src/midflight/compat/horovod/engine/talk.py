@@ -77,13 +77,26 @@ class Line:
 
 
 def connect(group: Group, secret: bytes) -> dict[int, Line]:
-    """Rank 0: a line to every other rank. The others: a line to rank 0."""
-    if group.size == 1:
-        return {}
+    """Rank 0: a line to every other rank. The others: a line to rank 0.
+
+    Raises WorldChanged when somebody does not come, or the group is cut.
+    """
+    lines: dict[int, Line] = {}
+    if group.size > 1:
+        lines = group.waits.call(lambda: _connect(group, secret))
+    return lines
+
+
+def _connect(group: Group, secret: bytes) -> dict[int, Line]:
     if group.rank == 0:
-        return _listen(group, secret)
-    ((port,), *_) = group.gather([0])
-    return {0: _dial(group, port, secret)}
+        lines = _listen(group, secret)
+    else:
+        ((port,), *_) = group.gather([0])
+        lines = {0: _dial(group, port, secret)}
+    if group.is_cut:  # nobody waits for them any longer
+        _close(lines)
+        raise WorldChanged("the group was cut")
+    return lines
 
 
 def _listen(group: Group, secret: bytes) -> dict[int, Line]:
@@ -99,10 +112,14 @@ def _listen(group: Group, secret: bytes) -> dict[int, Line]:
                 rank, line = _accept(listener, group, secret)
                 lines[rank] = line
         except (OSError, ProtocolError, ConnectionLost, KeyError) as error:
-            for line in lines.values():
-                line.close()
+            _close(lines)
             raise WorldChanged(f"a member did not come: {error}") from None
     return lines
+
+
+def _close(lines: dict[int, Line]) -> None:
+    for line in lines.values():
+        line.close()
 
 
 def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, Line]:
