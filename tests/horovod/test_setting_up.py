@@ -1,8 +1,6 @@
 """Members that are lost while a world is being set up: nobody waits for them past its end."""
 
 import socket
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,46 +8,10 @@ import pytest
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.errors import WorldChanged
-from midflight.protocol.world import Member, World
 from midflight.runtime.group import Group
+from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0
-
-
-def world(size: int) -> World:
-    members = (Member(f"m{rank}", "here", rank, "127.0.0.1") for rank in range(size))
-    return World(3, tuple(members))
-
-
-class Keys:
-    """What the coordinator keeps of a generation."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-        self._over = False
-        self.asked_for = threading.Event()
-
-    def set_key(self, generation: int, key: str, value: str) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def add_key(self, generation: int, key: str, amount: int) -> int:
-        raise NotImplementedError
-
-    def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
-        self.asked_for.set()
-        with self._changed:
-            self._changed.wait_for(lambda: self._over or set(keys) <= set(self._values))
-            if self._over:
-                raise WorldChanged("given up")
-            return [self._values[key] for key in keys]
-
-    def give_up(self) -> None:
-        with self._changed:
-            self._over = True
-            self._changed.notify_all()
 
 
 def test_a_set_that_a_lost_member_keeps_from_being_connected_is_given_up_with_the_world() -> None:

@@ -58,6 +58,7 @@ class Group:
         self._lock = threading.Lock()
         self._sockets: SocketSet | None = None
         self._aborting: threading.Thread | None = None
+        self._builds_alone = False
         self.waits = Waits()
         self.on_cut: list[Callable[[], None]] = []  # called, from any thread, when it is cut
 
@@ -68,25 +69,40 @@ class Group:
         store = self._store = KeyStore(
             line, self.generation, self.size, CONNECT_SECONDS, self._scope
         )
+        whole = False
         try:
-            alone = _building.acquire(timeout=BUILDING_SECONDS)
-            try:
-                self._connect_gloo(store)
-            finally:
-                if alone:
-                    _building.release()
+            self._begin_building()
+            self._connect_gloo(store)
+            self._end_building()
             if self.backend == "nccl":
                 self._connect_nccl(store)
             self._wrap(store)
+            whole = True
         except (RuntimeError, WorldChanged) as error:
-            self.cut()
             raise WorldChanged(f"generation {self.generation} was not connected: {error}") from None
+        finally:
+            if not whole:
+                self.cut()
         if self.is_cut:
             raise WorldChanged(f"generation {self.generation} ended before it was connected")
+
+    def _begin_building(self) -> None:
+        alone = _building.acquire(timeout=BUILDING_SECONDS)
+        with self._lock:
+            self._builds_alone = alone
+
+    def _end_building(self) -> None:
+        """Also at the cut: gloo may go on connecting for minutes, and the next world is due."""
+        with self._lock:
+            alone, self._builds_alone = self._builds_alone, False
+        if alone:
+            _building.release()
 
     def _connect_gloo(self, store: KeyStore) -> None:
         sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
         with self._lock:
+            if self.is_cut:
+                raise WorldChanged("it was cut")
             self._sockets = sockets
         options = _gloo_options()
         options._timeout = timedelta(seconds=CONNECT_SECONDS)
@@ -97,9 +113,8 @@ class Group:
         control._set_default_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
         with self._lock:
             self.control = control
-            sockets.collect()
-            if self.is_cut:
-                sockets.cut()
+            if not self.is_cut:
+                sockets.collect()
 
     def _connect_nccl(self, store: KeyStore) -> None:
         os.environ |= _NCCL_HABITS  # torchrun's are others, for scripts that it restarts
@@ -126,11 +141,13 @@ class Group:
     def cut(self) -> None:
         """Make whatever is blocked in this group fail. Callable from any thread, any time."""
         with self._lock:
+            is_being_built = self.control is None and not self.is_cut
             self.is_cut = True
             if self._sockets is not None:
-                if self.control is None:  # it is cut while it is being built
+                if is_being_built:  # later on these may be another group's
                     self._sockets.collect()
                 self._sockets.cut()
+        self._end_building()
         self.waits.end()
         for call in tuple(self.on_cut):
             call()

@@ -1,0 +1,62 @@
+"""Groups that are cut while they are being built, as they are when somebody is lost just then."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+
+from midflight.errors import WorldChanged
+from midflight.runtime import group as groups
+from midflight.runtime.group import Group
+from tests.runtime.keys import Keys, world
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+@pytest.fixture
+def keys_nobody_has() -> Iterator[Keys]:
+    """A wait for them ends with the test: as if gloo did not come back."""
+    keys = Keys()
+    yield keys
+    keys.give_up()
+
+
+def test_a_group_that_cannot_be_built_and_is_cut_does_not_keep_the_next_one_waiting(
+    threads: ThreadPoolExecutor, keys_nobody_has: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "BUILDING_SECONDS", 2 * SECONDS)  # nobody gives up waiting
+    stuck = Group(world(2), "m0", "gloo")
+    building: Future[None] = threads.submit(stuck.connect, keys_nobody_has)
+    assert keys_nobody_has.asked_for.wait(SECONDS)
+    stuck.cut()
+    keys = Keys()
+    first, second = (Group(world(2, 4), name, "gloo") for name in ("m0", "m1"))
+    connecting = [threads.submit(first.connect, keys)]
+    assert keys.asked_for.wait(SECONDS)
+    assert not building.done()
+    monkeypatch.setattr(groups, "BUILDING_SECONDS", 0.0)  # in one process, it would wait for first
+    connecting.append(threads.submit(second.connect, keys))
+    assert [done.exception(SECONDS) for done in connecting] == [None, None]
+
+    # However often it is cut: what has come since is none of its own.
+    stuck.cut()
+    keys_nobody_has.give_up()
+    assert isinstance(building.exception(SECONDS), WorldChanged)
+    heard = [threads.submit(member.gather, [member.rank]) for member in (first, second)]
+    assert [answer.result(SECONDS) for answer in heard] == [[[0], [1]], [[0], [1]]]
+    first.cut()
+    second.cut()
+
+
+def test_a_group_that_was_cut_before_it_is_built_is_not_built() -> None:
+    group, keys = Group(world(2), "m0", "gloo"), Keys()
+    group.cut()
+    with pytest.raises(WorldChanged):
+        group.connect(keys)
+    assert not keys.asked_for.is_set()
