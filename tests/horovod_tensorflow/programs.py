@@ -19,7 +19,10 @@ needs_tensorflow = pytest.mark.skipif(
 
 def prepare(site: Site) -> None:
     """What training processes find in their environment."""
+    folder = site.folder / "temporary"  # TensorFlow leaves files there when it is killed
+    folder.mkdir(exist_ok=True)
     site.env |= {
+        "TMPDIR": str(folder),
         "PYTHONPATH": f"{SOURCES / 'midflight/shims/python'}:{SOURCES}",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_NUM_INTRAOP_THREADS": "1",

@@ -83,3 +83,11 @@ def test_a_fit_grows_in_the_middle_of_an_epoch_loses_a_rank_and_comes_to_its_end
         assert (said[0]["epoch"], said[0]["batch"]) == (str(whole), str(part + 1))
     assert {said[0]["size"] for said in steps.values()} == {"1", "2"}
     run.says(f"done: {len(steps) // 10} epochs")
+
+
+def test_a_loss_between_the_last_batch_and_the_end_of_an_epoch_adds_no_batch(site: Site) -> None:
+    run = programs.start(site, programs.HERE / "broken_epoch_end.py", "-np", "1")
+    assert run.ends(WITHIN) == 0, run.lines[-30:]
+    begun = [line.split("begins ")[1] for line in run.lines if "begins " in line]
+    assert begun == ["epoch=0 batch=0", "epoch=2 batch=0"]
+    run.says("done: 4 epochs of 20 batches")

@@ -119,6 +119,7 @@ class TensorFlowKerasState(_VariablesState):
         self.model = model
         self.optimizer = optimizer or getattr(model, "optimizer", None)
         self.backend = backend
+        self.batches_of_an_epoch: int | None = None  # if they are counted, in `batch`
         careful(self.optimizer)
         super().__init__(**kwargs)
 
@@ -127,6 +128,13 @@ class TensorFlowKerasState(_VariablesState):
             return None
         optimizer = innermost(self.optimizer)
         return int(getattr(optimizer, "_iterations", optimizer.iterations).numpy())
+
+    def reset(self) -> None:
+        """A change may come between the last batch of an epoch and the end of the epoch."""
+        steps = self.batches_of_an_epoch
+        if steps and getattr(self, "batch", 0) >= steps and hasattr(self, "epoch"):
+            self.batch = 0
+            self.epoch += 1
 
     def _kept(self) -> Sequence[Any]:
         if self.optimizer is None:

@@ -1,8 +1,9 @@
 """`hvd.elastic` of Keras: KerasState, run, and callbacks that keep a state up to date in `fit`.
 
 A `fit` that was broken off goes on in the middle of its epoch: UpdateBatchStateCallback counts the
-batches of the epoch that are done, and lets the next `fit` do only those that are left. The order
-of the callbacks matters: those that update come first, the one that commits last.
+batches of the epoch that are done, and lets the next `fit` do only those that are left. Where all
+of them are done, and only the epoch's end was broken off, the next `fit` begins the next epoch. The
+order of the callbacks matters: those that update come first, the one that commits last.
 """
 
 from typing import Any
@@ -34,6 +35,7 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._before = self.state.batch
+        self.state.batches_of_an_epoch = self.params.get("steps")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.state.batch = self._before + batch + 1
