@@ -9,6 +9,8 @@ TEST_STAMP := $(VENV)/.installed-test
 CONSTRAINTS := requirements/constraints.txt
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST_ARGS ?=
+# Several at a time, each file (and all that is on the test cluster) by one process.
+PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 BENCH ?= all
 
 .DEFAULT_GOAL := help
@@ -41,10 +43,10 @@ demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is st
 	@$(BIN)/python examples/demo
 
 test: $(TEST_STAMP) ## run every test (PYTEST_ARGS adds options)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
 
 test-fast: $(STAMP) ## run the inner loop, under a minute: all but the slow tests
-	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
 
 lint: $(STAMP) ## check style, format, types and import contracts
 	@$(BIN)/ruff check

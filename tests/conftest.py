@@ -20,9 +20,13 @@ os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those on the plane stay together, or there would be one for each worker; so does a file."""
     for item in items:
         if _wants_plane(item):
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("plane"))
+        else:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -113,7 +113,8 @@ def test_killed_at_the_end_of_a_job(home: Home, point: str) -> None:
     home.serve()
     eventually(lambda: home.seen("s")["status"] == "SUCCEEDED", but=lambda: str(home.job("s")))
     home.runs_what_it_says("s")
-    assert home.statuses("s") == {"s-master-0": "Completed", "s-worker-0": "Completed"}
+    ended = {"s-master-0": "Completed", "s-worker-0": "Completed"}
+    eventually(lambda: home.statuses("s") == ended, but=lambda: str(home.statuses("s")))
     assert ran(home) == ["0", "1"]
 
 

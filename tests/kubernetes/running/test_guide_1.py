@@ -141,6 +141,8 @@ def test_kubectl_habits_go_on(jobs: Jobs, tmp_path: Path, kubectl: object) -> No
         assert re.search(r"^trainingjob\.kai\.alibabacloud\.com/ticking +Running ", shown, re.M)
         pods = re.findall(r"^pod/(\S+) +1/1 +Running ", shown, re.M)
         assert pods == ["ticking-launcher", "ticking-worker-0", "ticking-worker-1"]
+        with terminal.watches("kubectl logs -f ticking-launcher") as watched:
+            assert [watched.out.readline() for _ in range(2)] == ["tick\n"] * 2
         assert terminal.types("kubectl logs ticking-launcher --tail=2").lines == ["tick"] * 2
 
         said = terminal.types("kubectl scale trainingjob/ticking --replicas=3").lines
