@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import namedtuple
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from midflight.runtime.schedule import Schedule
 from tests.runtime.cluster import FakeSession, Numbers, feed_for, train, used
 
 ALONE = Seat(generation=1, rank=0, size=1)
+SOON = 4.0  # seconds; torch's own watchdog takes up to 5
 
 
 # -------------------------------------------------------------------------------------- order
@@ -153,6 +155,34 @@ def test_workers_die_with_a_killed_training_process_at_once() -> None:
         "print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
         "time.sleep(60)\n"
     )
+    _await_end(_workers_of_one_that_is_killed(script))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
+def test_a_worker_that_begins_when_the_training_process_is_dead_loads_nothing(
+    tmp_path: Path,
+) -> None:
+    script = (
+        "import multiprocessing, os, pathlib, time\n"
+        "from torch.utils.data import DataLoader\n"
+        "from midflight.runtime.data import WorkerStart\n"
+        "from tests.runtime.cluster import Numbers\n"
+        "class Late(WorkerStart):\n"
+        "    def __call__(self, worker):\n"
+        "        while os.getppid() == parent: time.sleep(0.01)\n"
+        "        super().__call__(worker)\n"
+        f"        pathlib.Path({str(tmp_path)!r}, 'went on').touch()\n"
+        "parent = os.getpid()\n"
+        "batches = iter(DataLoader(Numbers(8), num_workers=1, worker_init_fn=Late(None)))\n"
+        "print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    _await_end(_workers_of_one_that_is_killed(script))
+    assert not (tmp_path / "went on").exists()
+
+
+def _workers_of_one_that_is_killed(script: str) -> list[int]:
+    """The script says in one line who its workers are."""
     search = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
         [sys.executable, "-c", script],
@@ -163,8 +193,12 @@ def test_workers_die_with_a_killed_training_process_at_once() -> None:
         assert parent.stdout is not None
         workers = [int(pid) for pid in parent.stdout.readline().split()]
         parent.send_signal(signal.SIGKILL)
-    assert len(workers) == 2
-    deadline = time.monotonic() + 2
+    assert workers
+    return workers
+
+
+def _await_end(workers: list[int]) -> None:
+    deadline = time.monotonic() + SOON
     while alive := [pid for pid in workers if _running(pid)]:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.01)

@@ -7,6 +7,8 @@ Which samples are loaded is the sampler's business, when is the feed's.
 """
 
 import ctypes
+import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -178,5 +180,19 @@ class WorkerStart:
     def __call__(self, worker: int) -> None:
         if sys.platform == "linux":  # elsewhere torch's own watchdog ends it, within 5 s
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if _is_orphan():  # its parent died before the signal was asked for
+                os._exit(1)
         if self.then is not None:
             self.then(worker)
+
+
+def _is_orphan() -> bool:
+    """Whether the process that wanted this one is gone; with a fork server, that is no parent."""
+    wanted_by = multiprocessing.parent_process()
+    if wanted_by is None or wanted_by.pid is None or os.getppid() == wanted_by.pid:
+        return False
+    try:
+        os.kill(wanted_by.pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
