@@ -1,7 +1,10 @@
-"""Groups that are cut while they are being built, as they are when somebody is lost just then."""
+"""Groups that are cut while they are being built, as when somebody is lost then, or forgotten."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +63,34 @@ def test_a_group_that_was_cut_before_it_is_built_is_not_built() -> None:
     with pytest.raises(WorldChanged):
         group.connect(keys)
     assert not keys.asked_for.is_set()
+
+
+def test_a_forked_child_leaves_alone_what_its_parent_has_forgotten() -> None:
+    """As a worker of a DataLoader, which is forked after groups have come and gone."""
+    script = (
+        "import gc, os, signal\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from midflight.runtime.group import Group\n"
+        "from tests.runtime.keys import Keys, world\n"
+        "gc.disable()\n"
+        "keys, groups = Keys(), [Group(world(2), name, 'gloo') for name in ('m0', 'm1')]\n"
+        "with ThreadPoolExecutor(2) as threads:\n"
+        "    list(threads.map(lambda group: group.connect(keys), groups))\n"
+        "groups.append(groups)\n"  # only a collector finds them now
+        "del groups\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    signal.alarm(20)\n"
+        "    gc.collect()\n"
+        "    os._exit(0)\n"
+        "print('child', os.waitpid(child, 0)[1], flush=True)\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=2 * SECONDS,
+    )
+    assert done.stdout == "child 0\n", (done.stdout, done.stderr[-2000:])

@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import torch
@@ -192,7 +193,7 @@ def _is_orphan() -> bool:
     if wanted_by is None or wanted_by.pid is None or os.getppid() == wanted_by.pid:
         return False
     try:
-        os.kill(wanted_by.pid, 0)
-    except ProcessLookupError:
+        stat = Path(f"/proc/{wanted_by.pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return True
-    return False
+    return stat.rpartition(")")[2].split()[0] in "ZX"  # dead, and not yet waited for

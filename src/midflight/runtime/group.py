@@ -7,6 +7,7 @@ is blocked in it gets an error within milliseconds.
 """
 
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -35,6 +36,9 @@ _NCCL_HABITS = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
+# A forked child, as a DataLoader's worker is, has the groups but not their threads: to destroy one
+# that was garbage already would end it. What it has inherited is not its collector's business.
+os.register_at_fork(after_in_child=gc.freeze)
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
 
 
