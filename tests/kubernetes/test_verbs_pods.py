@@ -160,7 +160,9 @@ def _words(site: Site) -> list[str]:
 def test_a_terminal_is_one_there_too_with_its_size_and_ctrl_c(demo: Site, tmp_path: Path) -> None:
     demo.pod("demo", "launcher")
     demo.pod_is("demo-launcher", "Running")
-    script = "trap 'echo caught; exit 9' INT; stty size; while true; do sleep 0.1; done"
+    # A terminal's size reaches it a moment after the command has begun.
+    size = 'until [ "$(stty size)" = "33 99" ]; do sleep 0.1; done; stty size'
+    script = f"trap 'echo caught; exit 9' INT; {size}; while true; do sleep 0.1; done"
     command = ["attach", "demo", "--", "sh", "-c", script]
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
