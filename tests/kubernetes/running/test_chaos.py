@@ -49,7 +49,7 @@ class Chaos:
 
     def settle(self) -> None:
         """Until all that are wanted train; then nobody's loss is the loss of everything."""
-        wait_members(self.jobs, "chaos", self.wanted)
+        wait_members(self.jobs, "chaos", self.wanted, seconds=180)  # a node, and a launcher on it
         self.jobs.cluster.nodes.start(*(n for n in NODES if n not in self.jobs.cluster.nodes.names))
 
     # --- what may happen --------------------------------------------------------------------
