@@ -177,7 +177,7 @@ def test_a_worker_that_begins_when_the_training_process_is_dead_loads_nothing(
         "print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
         "time.sleep(60)\n"
     )
-    _await_end(_workers_of_one_that_is_killed(script))
+    _await_end(_workers_of_one_that_is_killed(script), within=30.0)
     assert not (tmp_path / "went on").exists()
 
 
@@ -197,8 +197,8 @@ def _workers_of_one_that_is_killed(script: str) -> list[int]:
     return workers
 
 
-def _await_end(workers: list[int]) -> None:
-    deadline = time.monotonic() + SOON
+def _await_end(workers: list[int], within: float = SOON) -> None:
+    deadline = time.monotonic() + within
     while alive := [pid for pid in workers if _running(pid)]:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.01)
