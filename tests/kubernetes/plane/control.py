@@ -2,6 +2,12 @@
 
 Everything lives in one private folder and is gone when the plane stops, or when the process that
 started it dies. RBAC is on. Timings are cut so that a lost node is noticed within seconds.
+
+Controllers and scheduler go and come back with the API server, as on a machine that is started
+anew. Left running they try again after ever longer waits, half a minute in the end; with such
+timings they would take all nodes for lost, and after that release 1.20.2 may never evict the pods
+of a node that really is (it finds an old entry in its queue; Kubernetes pull request 96876).
+
 Addresses of pods are on loopback here, which Endpoints may not name: the controllers for those are
 off, and the nodes themselves find out which pods a Service means.
 """
@@ -28,6 +34,7 @@ from tests.store.etcd_process import free_port
 HOST = "127.0.0.1"
 NODE_GRACE = 4  # seconds without a heartbeat after which a node counts as lost
 EVICTION = 1  # seconds that pods stay on a lost node
+_CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _GATES = "BoundServiceAccountTokenVolume=true"  # tokens are projected, as on current clusters
 _PREFIX = "midflight-plane-"
@@ -57,7 +64,7 @@ class Plane:
         try:
             plane._start_etcd()
             plane._prepare()
-            plane.start_api_server()
+            plane._start_api_server()
             plane._create(crds)
             plane._start_controllers()
         except BaseException:
@@ -77,9 +84,18 @@ class Plane:
     # --- the API server goes away and comes back --------------------------------------------------
 
     def stop_api_server(self) -> None:
-        self._daemons.pop("kube-apiserver").kill()
+        for name in (*_CONTROLLERS, "kube-apiserver"):
+            self._daemons.pop(name).kill()
 
     def start_api_server(self) -> None:
+        self._start_api_server()
+        self._start_controllers()
+
+    def restart_api_server(self) -> None:
+        self.stop_api_server()
+        self.start_api_server()
+
+    def _start_api_server(self) -> None:
         certificate, key = map(str, self.certificate)
         signing = str(self.folder / "pki" / "accounts.key")
         flags = {
@@ -107,10 +123,6 @@ class Plane:
             "feature-gates": _GATES,
         }
         self._run("kube-apiserver", flags).await_ready(self.api.ready)
-
-    def restart_api_server(self) -> None:
-        self.stop_api_server()
-        self.start_api_server()
 
     # --- other callers than the administrator -----------------------------------------------------
 
@@ -190,12 +202,12 @@ class Plane:
             "leader-elect": "false",
             "bind-address": HOST,
             "port": "0",
+            "secure-port": "0",
             "kube-api-qps": "500",
             "kube-api-burst": "1000",
             "feature-gates": _GATES,
         }
-        manager = common | {
-            "secure-port": "0",
+        manager = {
             "controllers": ",".join(["*", *(f"-{name}" for name in _OFF)]),
             "service-account-private-key-file": str(self.folder / "pki" / "accounts.key"),
             "root-ca-file": str(self.authority.certificate),
@@ -208,8 +220,8 @@ class Plane:
             "large-cluster-size-threshold": "0",
             "pvclaimbinder-sync-period": "1s",
         }
-        self._run("kube-controller-manager", manager)
-        self._run("kube-scheduler", common | {"secure-port": "0"})
+        for name, own in zip(_CONTROLLERS, (manager, {}), strict=True):
+            self._run(name, common | own)
 
     def _run(self, name: str, flags: dict[str, str]) -> Daemon:
         command = [str(self.binaries.folder / name), *(f"--{f}={v}" for f, v in flags.items())]
