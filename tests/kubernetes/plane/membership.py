@@ -23,6 +23,7 @@ class Identity:
     port: int  # of its HTTPS endpoint
     capacity: Mapping[str, str]
     labels: Mapping[str, str]
+    boot: str  # another one each time it starts
 
 
 async def register(api: AsyncApi, me: Identity) -> None:
@@ -84,7 +85,7 @@ async def _tell_status(api: AsyncApi, me: Identity) -> None:
             {"type": "Hostname", "address": me.name},
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": me.port}},
-        "nodeInfo": _node_info(),
+        "nodeInfo": _node_info(me),
         "conditions": [
             {
                 "type": kind,
@@ -99,10 +100,10 @@ async def _tell_status(api: AsyncApi, me: Identity) -> None:
     await api.persist("PATCH", f"/api/v1/nodes/{me.name}/status", {"status": status}, STRATEGIC)
 
 
-def _node_info() -> dict[str, str]:
+def _node_info(me: Identity) -> dict[str, str]:
     return {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
-        "bootID": "",
+        "bootID": me.boot,
         "containerRuntimeVersion": "process://1",
         "kernelVersion": platform.release(),
         "kubeProxyVersion": "",

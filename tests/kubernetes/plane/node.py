@@ -19,6 +19,7 @@ import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from tests.kubernetes.plane import membership, names, sandbox
 from tests.kubernetes.plane.api import ApiError, Json
@@ -75,7 +76,14 @@ class Node:
             sources=Sources(self._api),
             recorder=Recorder(self._api, self.settings.name),
         )
-        me = Identity(self.settings.name, ip, port, self.settings.capacity, self.settings.labels)
+        me = Identity(
+            name=self.settings.name,
+            ip=ip,
+            port=port,
+            capacity=self.settings.capacity,
+            labels=self.settings.labels,
+            boot=str(uuid4()),
+        )
         await membership.register(self._api, me)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(membership.keep(self._api, me))

@@ -31,11 +31,13 @@ class Nodes:
         if not names:
             return
         capacity = {**CAPACITY, **options.get("capacity", {})}
+        listed = self._plane.api.call("GET", "/api/v1/nodes")["items"]
+        before = {_boot(node) for node in listed}  # one just lost may still be said to be ready
         for name in names:
             self._running[name] = self._spawn(name, capacity, options.get("labels", {}))
         waiting = set(names)
         for event, node in self._plane.api.watch("/api/v1/nodes", seconds=30):
-            if event != "LISTED" and _schedulable(node):
+            if event != "LISTED" and _boot(node) not in before and _schedulable(node):
                 waiting.discard(node["metadata"]["name"])
             if not waiting:
                 return
@@ -97,6 +99,10 @@ def _schedulable(node: Json) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return ready and not node["spec"].get("taints")
+
+
+def _boot(node: Json) -> str:
+    return str(node.get("status", {}).get("nodeInfo", {}).get("bootID", ""))
 
 
 def _joined(pairs: Mapping[str, str]) -> str:

@@ -70,11 +70,16 @@ class Jobs:
     def counting(
         self, name: str = "count", workers: int = 2, epochs: int = 10, **more: Any
     ) -> Json:
+        """`apart`: each worker on a node of its own."""
+        apart = more.pop("apart", False)
         words = [sys.executable, str(COUNTING), "--out", OUT, "--epochs", str(epochs)]
         words += ["--samples", "97", "--pace", "0.05"]
         command = f"midflight run -np {workers} --min-np 1 --max-np 4 -- {' '.join(words)}"
         made = self.manifest(name, command, workers, **more)
-        chief = made["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]["containers"][0]
+        parts = made["spec"]["etReplicaSpecs"]
+        if apart:
+            parts["worker"]["template"]["spec"]["affinity"] = _apart(name)
+        chief = parts["launcher"]["template"]["spec"]["containers"][0]
         ledgers = {"name": "MIDFLIGHT_LEDGER_DIR", "value": f"{OUT}/ledgers"}
         chief["env"] = [*chief.get("env", ()), ledgers]
         return self.create(made)
@@ -212,6 +217,12 @@ def condition(thing: Json, kind: str) -> Json:
         if each["type"] == kind:
             return dict(each)
     return {}
+
+
+def _apart(job: str) -> Json:
+    selector = {"matchLabels": {"midflight.dev/job": job, "midflight.dev/role": "worker"}}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _settled(job: Json, count: int) -> bool:
