@@ -5,6 +5,7 @@ once, so that what the operator does is seen in a second. `counting` jobs train 
 weights that count how often each sample was used (see tests/e2e/counting.py).
 """
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -133,8 +134,14 @@ class Jobs:
 
     def check_scaled(self, kind: str, name: str) -> None:
         """It has come to a good end."""
-        scaler = self.wait_scaled(kind, name)
-        assert scaler["status"]["phase"] == "ScaleSucceeded", scaler["status"]["conditions"]
+        over = phase("ScaleSucceeded", "ScaleFailed")
+        deadline = SECONDS + 30  # the request's own comes first
+        try:
+            scaler = self.cluster.wait_for(kind, self.namespace, name, over, deadline)
+        except AssertionError as never:
+            raise AssertionError(f"{never}\n{self.told()}") from None
+        status = scaler["status"]
+        assert status["phase"] == "ScaleSucceeded", f"{status['conditions']}\n{self.told()}"
 
     def wait_events(self, wanted: Callable[[list[Json]], object], seconds: float = SECONDS) -> None:
         self.cluster.wait_for_all("v1/Event", self.namespace, wanted, seconds)
@@ -155,6 +162,21 @@ class Jobs:
 
     def delete_pod(self, name: str, grace: int | None = None) -> None:
         self.cluster.delete("Pod", self.namespace, name, grace)
+
+    def told(self) -> str:
+        """What the cluster has to say, where the training says nothing."""
+        parts = []
+        for job in self.cluster.list(JOB, self.namespace):
+            conditions = job.get("status", {}).get("conditions")
+            parts.append(f"{job['metadata']['name']}: {conditions}")
+        for name, pod in self.pods().items():
+            parts.append(f"{name}: {pod.get('status', {}).get('phase')}")
+            with contextlib.suppress(Exception):  # there may be no log, and nobody to ask for it
+                parts.append(self.cluster.log(self.namespace, name, tailLines="60"))
+        logs = self.cluster.plane.folder.glob("operator-*.log")
+        newest = sorted(logs, key=lambda log: log.stat().st_mtime)[-1:]
+        parts += [log.read_text()[-3000:] for log in newest]
+        return "\n".join(parts)
 
     # --- training ---------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import contextlib
 import time
 
 from midflight.backends.kubernetes import names
@@ -58,18 +57,5 @@ def wait_members(jobs: Jobs, job: str, count: int, seconds: float = SECONDS) -> 
             return found
         time.sleep(_PAUSE)
     raise AssertionError(
-        f"{count} members do not train after {seconds:g} s: {found}\n{_told(jobs, job)}"
+        f"{count} members do not train after {seconds:g} s: {found}\n{jobs.told()}"
     )
-
-
-def _told(jobs: Jobs, job: str) -> str:
-    """What the cluster has to say, where the training says nothing."""
-    conditions = jobs.get(job).get("status", {}).get("conditions")
-    parts = [f"conditions: {conditions}"]
-    for name, pod in jobs.pods().items():
-        parts.append(f"{name}: {pod.get('status', {}).get('phase')}")
-        with contextlib.suppress(Exception):  # there may be no log, and nobody to ask for it
-            parts.append(jobs.cluster.log(jobs.namespace, name, tailLines="30"))
-    logs = sorted(jobs.cluster.plane.folder.glob("operator-*.log"), key=lambda p: p.stat().st_mtime)
-    parts += [log.read_text()[-3000:] for log in logs[-1:]]
-    return "\n".join(parts)
