@@ -5,8 +5,8 @@ from dataclasses import replace
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Phase
-from tests.coordinator.fake_members import Health
-from tests.coordinator.scenario import stable, started
+from tests.coordinator.fake_members import Fate, Health
+from tests.coordinator.scenario import FakeCluster, stable, started
 
 HOSTS = {"h0": 2, "h1": 2, "h2": 2}
 
@@ -290,3 +290,30 @@ def test_hosts_that_have_yet_to_find_a_coordinator_that_moved_are_given_longer()
     cluster.run(3.0)
     assert stable(cluster)
     assert cluster.world == ("m0", "m1", "m2", "m3")
+
+
+def told(cluster: FakeCluster, name: str, step: int, heard_at: float) -> None:
+    """A beat, and the tick in which it is looked at."""
+    beat = events.Beating(step, step, waiting=False, heard_at=heard_at)
+    cluster.now = max(cluster.now, heard_at)
+    cluster.handle(events.Ticked(cluster.now, {name: beat}, frozenset(HOSTS)))
+
+
+def test_a_step_that_a_newcomer_was_handed_is_not_taken_for_its_pace() -> None:
+    cluster = started(HOSTS, np=2)
+    cluster.fate["m2"] = Fate.HANGS
+    cluster.ask(add=1)
+    cluster.run_until(lambda: "m2" in cluster.state.members)
+    told(cluster, "m2", step=1_000_000, heard_at=cluster.now + 0.1)
+    assert cluster.state.members["m2"].rate == 0.0
+
+
+def test_a_beat_from_before_a_member_settled_does_not_set_it_back() -> None:
+    cluster = started(HOSTS, np=2)
+    before = cluster.now
+    generation = cluster.state.generation
+    cluster.handle(events.Settled(before + 0.02, "m1", generation, 1_000_000))
+    told(cluster, "m1", step=0, heard_at=before + 0.01)
+    assert cluster.state.members["m1"].step == 1_000_000
+    told(cluster, "m1", step=1_000_001, heard_at=before + 0.12)
+    assert cluster.state.members["m1"].rate < 100

@@ -31,13 +31,13 @@ GONE_SECONDS = 0.5  # the agent has reported the exit of a process long before t
 
 def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str]) -> None:
     """Write down who was heard since the last tick, and how far they are."""
+    news = {name: beat for name, beat in beats.items() if _is_news(draft.state, name, beat)}
     _forgive_own_pause(draft)
     members = dict(draft.state.members)
     best = draft.state.best_step
-    for name, beat in beats.items():
-        if name in members:
-            members[name] = _heard(members[name], beat)
-            best = max(best, beat.step)
+    for name, beat in news.items():
+        members[name] = _heard(members[name], beat)
+        best = max(best, beat.step)
     hosts = dict(draft.state.hosts)
     for name in hosts_heard:
         if name in hosts:
@@ -45,6 +45,11 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     if best > draft.state.best_step:
         draft.set(best_step=best, stalls=0)
     draft.set(members=members, hosts=hosts)
+
+
+def _is_news(state: State, name: str, beat: Beating) -> bool:
+    """Beats wait for a tick; whatever else the member has said after one tells more."""
+    return name in state.members and beat.heard_at >= state.members[name].heard_at
 
 
 def _forgive_own_pause(draft: Draft) -> None:
@@ -71,7 +76,8 @@ def _heard(member: MemberState, beat: Beating) -> MemberState:
     moved = beat.step != member.step or beat.waiting != member.waiting
     elapsed = beat.heard_at - member.heard_at
     rate = member.rate
-    if beat.step >= member.step and elapsed > 0.05:
+    # Before its first world a member makes no steps: one that it tells was handed to it.
+    if member.holds_state and beat.step >= member.step and elapsed > 0.05:
         rate = 0.5 * rate + 0.5 * (beat.step - member.step) / elapsed
     return replace(
         member,
