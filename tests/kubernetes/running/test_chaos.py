@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
+from midflight.protocol.messages import Status
 from tests.kubernetes.running.jobs import Jobs
 from tests.kubernetes.running.operators import Operators
-from tests.kubernetes.running.training import members, training, wait_members
+from tests.kubernetes.running.training import members, wait_members
 
 ACTIONS = int(os.environ.get("MIDFLIGHT_CHAOS_ACTIONS", "20"))
 SEED = int(os.environ.get("MIDFLIGHT_CHAOS_SEED", "5"))
@@ -37,6 +38,7 @@ class Chaos:
         self.wanted = 3
         self.asked = 0
         self.done: list[str] = []
+        self.settled: Status | None = None
 
     def strike(self) -> None:
         actions: list[Callable[[], str]] = [
@@ -49,7 +51,8 @@ class Chaos:
 
     def settle(self) -> None:
         """Until all that are wanted train; then nobody's loss is the loss of everything."""
-        wait_members(self.jobs, "chaos", self.wanted, seconds=180)  # a node, and a launcher on it
+        seconds = 180  # for a node, and a launcher on it
+        self.settled = wait_members(self.jobs, "chaos", self.wanted, seconds)
         self.jobs.cluster.nodes.start(*(n for n in NODES if n not in self.jobs.cluster.nodes.names))
 
     # --- what may happen --------------------------------------------------------------------
@@ -103,7 +106,7 @@ class Chaos:
     def _workers(self) -> dict[str, str]:
         """Those whose members train, and where they are."""
         pods = self.jobs.pods()
-        here = {member.host for member in members(training(self.jobs, "chaos"))}
+        here = {member.host for member in members(self.settled)}
         return {name: pods[name]["spec"]["nodeName"] for name in here if name in pods}
 
 
