@@ -206,8 +206,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunDir]:
     monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
     folder = RunDir(tmp_path / "runs" / "demo")
     folder.create()
-    folder.write_spec(JobSpec("demo", ("true",), np=1, min_np=1, max_np=1))
+    folder.write_spec(spec(str(folder.ledgers)))
     yield folder
+
+
+def spec(ledger: str) -> JobSpec:
+    return JobSpec("demo", ("true",), np=1, min_np=1, max_np=1, ledger=ledger)
 
 
 def write(run: RunDir, *steps: int) -> None:
@@ -250,6 +254,14 @@ def test_a_run_without_records_proves_nothing(
     assert "the ledgers of demo hold no step yet" in capsys.readouterr().err
 
 
+def test_a_run_that_keeps_no_ledgers_says_so(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.write_spec(spec(""))
+    assert main(["audit", "demo"]) == 1
+    assert "demo keeps no ledgers: it was started with --ledger-dir none" in capsys.readouterr().err
+
+
 def test_ledgers_may_lie_in_a_folder_of_their_own(
     run: RunDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,7 +269,7 @@ def test_ledgers_may_lie_in_a_folder_of_their_own(
     shared.mkdir(parents=True)
     (shared / "m0.jsonl").write_text("".join(map(_line, range(6))))
     assert main(["audit", str(shared)]) == 0
-    run.write_spec(JobSpec("demo", ("true",), np=1, min_np=1, max_np=1, ledger=str(shared)))
+    run.write_spec(spec(str(shared)))
     assert main(["audit", "demo"]) == 0
     assert capsys.readouterr().out.count("every sample was used exactly once: 50 samples") == 2
     assert main(["audit", str(tmp_path / "nowhere")]) == 2

@@ -61,6 +61,11 @@ def test_the_ledgers_lie_in_the_run_folder(env: dict[str, str], tmp_path: Path) 
     assert read(env, "--name", "demo").spec.ledger == str(tmp_path / "runs/demo/ledgers")
 
 
+def test_a_run_may_keep_no_ledgers(env: dict[str, str]) -> None:
+    assert read(env, "--ledger-dir", "none").spec.ledger == ""
+    assert read({**env, "MIDFLIGHT_LEDGER_DIR": "none"}).spec.ledger == ""
+
+
 def test_a_name_is_made_up_where_none_is_given(env: dict[str, str]) -> None:
     made_up = read(env)
     assert made_up.spec.name.startswith("run-")

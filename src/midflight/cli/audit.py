@@ -16,7 +16,7 @@ from midflight.cli.tables import table
 from midflight.errors import JobFailed, UsageError
 from midflight.run.arguments import Parser
 from midflight.run.hosted import hosted
-from midflight.run.options import LEDGER_DIR
+from midflight.run.options import LEDGER_DIR, NO_LEDGERS
 from midflight.runtime.audit import EpochReport, Record, Report, judge, parse
 
 SHOWN = 10  # problems; the rest is in the JSON
@@ -49,6 +49,8 @@ def _ledgers(run: str) -> Path:
 
 
 def _empty(run: str, folder: Path) -> str:
+    if "/" not in run and not find_run(run).read_spec().ledger:
+        return f"{run} keeps no ledgers: it was started with --ledger-dir {NO_LEDGERS}"
     inside = hosted(os.environ)
     if inside is not None and inside.may_move and folder.is_relative_to(inside.folder):
         return (

@@ -158,5 +158,5 @@ def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) ->
         kill_session(process)
     forget_state(store, spec.name)
     (folder.path / "address").unlink(missing_ok=True)
-    for ledger in Path(spec.ledger).glob("*.jsonl"):
+    for ledger in Path(spec.ledger or folder.ledgers).glob("*.jsonl"):
         ledger.unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from midflight.store.rundir import RunDir
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
+NO_LEDGERS = "none"  # in its place
 UNBOUNDED = 1000  # members; what --max-np is where nothing else was said of an elastic job
 
 
@@ -51,8 +52,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     folder = RunDir(job.run_folder) if job else RunDir.of(name, environ)
     hosts = _hosts(given)
     command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
-    own = given.ledger_dir or environ.get(LEDGER_DIR)
-    ledgers = _made("--ledger-dir", Path(own) / name) if own else str(folder.ledgers.absolute())
+    ledgers = _ledgers(given.ledger_dir or environ.get(LEDGER_DIR), name, folder)
     spec = _spec(given, name, command, ledgers, hosts)
     if job is not None:
         come_back = COME_BACK if job.may_move else 0.0
@@ -150,6 +150,12 @@ def _check_command(program: str, environ: Mapping[str, str]) -> None:
             f"the command {program!r} was not found, or may not be executed; "
             "give what you would type in a shell, as in `-- python train.py`"
         )
+
+
+def _ledgers(wish: str | None, name: str, folder: RunDir) -> str:
+    if wish == NO_LEDGERS:
+        return ""
+    return _made("--ledger-dir", Path(wish) / name) if wish else str(folder.ledgers.absolute())
 
 
 def _made(flag: str, path: Path) -> str:
@@ -292,6 +298,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     add(
         "--ledger-dir",
         metavar="DIR",
-        help="a folder that all hosts share: keep what `midflight audit` reads in DIR/NAME "
-        f"(default: ${LEDGER_DIR}, or the run's folder)",
+        help="a folder that all hosts share: keep what `midflight audit` reads in DIR/NAME; "
+        f"{NO_LEDGERS}: keep nothing (default: ${LEDGER_DIR}, or the run's folder)",
     )
