@@ -134,10 +134,8 @@ class Jobs:
 
     def check_scaled(self, kind: str, name: str) -> None:
         """It has come to a good end."""
-        over = phase("ScaleSucceeded", "ScaleFailed")
-        deadline = SECONDS + 30  # the request's own comes first
         try:
-            scaler = self.cluster.wait_for(kind, self.namespace, name, over, deadline)
+            scaler = self.wait_scaled(kind, name, SECONDS + 30)  # the request's own end comes first
         except AssertionError as never:
             raise AssertionError(f"{never}\n{self.told()}") from None
         status = scaler["status"]
