@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +147,7 @@ def test_a_closed_feed_leaves_no_worker_behind() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
-def test_workers_die_with_a_killed_training_process_at_once() -> None:
+def test_workers_die_with_a_killed_training_process_at_once(folder: str) -> None:
     script = (
         "import multiprocessing, time\n"
         "from midflight.runtime.plan import Plan, Seat\n"
@@ -155,12 +157,12 @@ def test_workers_die_with_a_killed_training_process_at_once() -> None:
         "print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
         "time.sleep(60)\n"
     )
-    _await_end(_workers_of_one_that_is_killed(script))
+    _await_end(_workers_of_one_that_is_killed(script, folder))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal")
 def test_a_worker_that_begins_when_the_training_process_is_dead_loads_nothing(
-    tmp_path: Path,
+    tmp_path: Path, folder: str
 ) -> None:
     script = (
         "import multiprocessing, os, pathlib, time\n"
@@ -177,18 +179,25 @@ def test_a_worker_that_begins_when_the_training_process_is_dead_loads_nothing(
         "print(*[p.pid for p in multiprocessing.active_children()], flush=True)\n"
         "time.sleep(60)\n"
     )
-    _await_end(_workers_of_one_that_is_killed(script), within=30.0)
+    _await_end(_workers_of_one_that_is_killed(script, folder), within=30.0)
     assert not (tmp_path / "went on").exists()
 
 
-def _workers_of_one_that_is_killed(script: str) -> list[int]:
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """For what a killed program leaves; a short path, because it may leave sockets."""
+    with tempfile.TemporaryDirectory() as made:
+        yield made
+
+
+def _workers_of_one_that_is_killed(script: str, folder: str) -> list[int]:
     """The script says in one line who its workers are."""
     search = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": search},
+        env={**os.environ, "PYTHONPATH": search, "TMPDIR": folder},
     ) as parent:
         assert parent.stdout is not None
         workers = [int(pid) for pid in parent.stdout.readline().split()]
