@@ -107,6 +107,14 @@ def test_a_file_in_the_users_folder_does_not_stand_in_for_a_module_of_ours(site:
     assert run.lines == ["[0]<stdout>:fine"]
 
 
+def test_a_run_without_ledgers_leaves_the_users_own_files_alone(site: Site) -> None:
+    kept = site.folder / "data.jsonl"  # named as a ledger is
+    kept.write_text("mine\n")
+    run = site.launch("--name", "demo", "-np", "1", "--ledger-dir", "none", "--", "echo", "fine")
+    assert run.ends() == 0
+    assert kept.read_text() == "mine\n"
+
+
 def test_a_host_elsewhere_gets_a_command_line_that_works(site: Site) -> None:
     run = site.launch("--name", "demo", "-np", "1", "-H", "far-away:1", "--", *python(RANK))
     run.says("with a copy of the token file, run on far-away: midflight agent --join")
