@@ -259,7 +259,8 @@ def test_a_run_that_keeps_no_ledgers_says_so(
 ) -> None:
     run.write_spec(spec(""))
     assert main(["audit", "demo"]) == 1
-    assert "demo keeps no ledgers: it was started with --ledger-dir none" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "demo keeps no ledgers: --ledger-dir or MIDFLIGHT_LEDGER_DIR was none" in said
 
 
 def test_ledgers_may_lie_in_a_folder_of_their_own(

@@ -50,7 +50,7 @@ def _ledgers(run: str) -> Path:
 
 def _empty(run: str, folder: Path) -> str:
     if "/" not in run and not find_run(run).read_spec().ledger:
-        return f"{run} keeps no ledgers: it was started with --ledger-dir {NO_LEDGERS}"
+        return f"{run} keeps no ledgers: --ledger-dir or {LEDGER_DIR} was {NO_LEDGERS}"
     inside = hosted(os.environ)
     if inside is not None and inside.may_move and folder.is_relative_to(inside.folder):
         return (
