@@ -73,11 +73,11 @@ class FakeMember:
         """First, and after each lost connection: who it is, and what may not have been heard."""
         self.joined = True
         known = self.generation if self.holds_state else 0
-        word = events.Joined(0.0, self.name, self.pid, known, self.step)
+        word = events.Joined(0.0, self.name, self.pid, known, self.step, self.over)
         self.say(f"member {self.name}", lambda now: self._let_in(replace(word, now=now)))
         if self.finished:
             self.tell(events.Finished, self.step)
-        if self.broken and self.forming is None:
+        if self.broken and self.generation > self.over:
             self.tell(events.Broke, self.generation, self.step, "connection reset by peer")
 
     def _let_in(self, word: events.Event) -> events.Event:

@@ -152,6 +152,33 @@ class FakeCluster:
         agent.members.clear()
         self._say(f"agent {host}", lambda now: events.HostLost(now, host))
 
+    def hang_up(self, *hosts: str) -> None:
+        """The lines of these hosts' agents and members break; the processes live on."""
+        for host in hosts:
+            agent = self.agents[host]
+            agent.connected = False
+            self._say(f"agent {host}", lambda now, host=host: events.HostLost(now, host))
+            for member in agent.members.values():
+                self._close(member)
+
+    def dial_again(self, *hosts: str) -> None:
+        for host in hosts:
+            agent = self.agents[host]
+            agent.dial()
+            for member in agent.members.values():
+                if member.joined and member.health in (Health.RUNNING, Health.STUCK):
+                    member.dial()
+
+    def pause(self, seconds: float, *hosts: str) -> None:
+        """The coordinator stands still (SIGSTOP); all of these hang up and dial again meanwhile."""
+        self.settle()
+        for _ in range(round(seconds / TICK)):
+            self.now += TICK
+            self.training.train()
+        self.hang_up(*(hosts or self.agents))
+        self.settle()
+        self.dial_again(*(hosts or self.agents))
+
     def cut(self, host: str) -> None:
         """Nothing comes through any more, and no connection breaks."""
         self.agents[host].cut = True

@@ -109,6 +109,30 @@ def restart_after_failed_save(cluster: FakeCluster, number: int) -> None:
     restart(cluster, number)
 
 
+def pause(cluster: FakeCluster, number: int) -> None:
+    there = [a.name for a in cluster.agents.values() if a.alive]
+    cluster.pause(2.0 + number % 9, *there)
+
+
+def break_lines(cluster: FakeCluster, number: int) -> None:
+    """Of all or some hosts; they dial again a little later."""
+    there = [a.name for a in cluster.agents.values() if a.alive and not a.cut]
+    some = [name for i, name in enumerate(there) if number >> i & 1] or there
+    cluster.hang_up(*some)
+    for _ in range(number % 5):
+        cluster.deliver_one()
+    cluster.dial_again(*some)
+
+
+def cut_all(cluster: FakeCluster, number: int) -> None:
+    there = [a.name for a in cluster.agents.values() if a.alive and not a.cut]
+    for name in there:
+        cluster.cut(name)
+    cluster.run(number % 12)
+    for name in there:
+        cluster.heal(name)
+
+
 def deliver_some(cluster: FakeCluster, number: int) -> None:
     for _ in range(number % 9):
         cluster.deliver_one()
@@ -117,6 +141,9 @@ def deliver_some(cluster: FakeCluster, number: int) -> None:
 DEEDS: dict[str, Deed] = {
     "pass time": lambda cluster, number: cluster.run(0.1 + number % 12 / 4) and None,
     "deliver some words": deliver_some,
+    "pause the coordinator": pause,
+    "break the lines of hosts": break_lines,
+    "cut the coordinator off from all": cut_all,
     "kill a member": on_one(lambda cluster, member: cluster.kill(member.name)),
     "kill an agent": kill_agent,
     "add a host": add_host,

@@ -75,6 +75,7 @@ def test_when_all_fail_the_job_fails_once(code: int) -> None:
 def test_an_agent_that_dies_with_all_members_restarts_them_elsewhere() -> None:
     cluster = plain({"h0": 3}, start_timeout=5.0)
     cluster.add_host("h1", 3)
+    cluster.settle()
     cluster.kill_agent("h0")
     cluster.run(2.0)
     assert {cluster.members[name].host for name in cluster.running} == {"h1"}
@@ -174,9 +175,9 @@ def test_it_grows_by_a_restart_when_there_is_room() -> None:
 def test_without_room_for_the_minimum_it_waits_and_then_fails() -> None:
     cluster = plain({"h0": 3}, min_np=3, elastic_timeout=60.0, cooldown_min=30.0)
     cluster.kill_agent("h0")
-    cluster.run(30.0)
-    assert cluster.phase is Phase.RESTARTING and cluster.ended is None
-    cluster.run(40.0)
+    cluster.run(50.0)
+    assert cluster.ended is None
+    cluster.run(20.0)
     assert cluster.ended is not None
     assert "3 members are needed, 0 fit" in cluster.ended[1]
 

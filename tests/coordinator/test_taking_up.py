@@ -66,9 +66,11 @@ def test_training_goes_on_while_it_is_away_and_whoever_is_slow_to_come_back_is_w
 
 
 def test_nobody_who_comes_back_leaves_the_job_to_fail_in_the_end() -> None:
-    cluster = started(HOSTS, np=3)
+    cluster = started(HOSTS, np=3, elastic_timeout=30.0)
     cluster.restart(back=False)
-    cluster.run(7.0)
+    cluster.run(29.0)
+    assert cluster.ended is None
+    cluster.run(8.0)
     assert cluster.ended is not None and cluster.ended[0] == 1
 
 

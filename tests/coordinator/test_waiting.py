@@ -10,9 +10,7 @@ def below_minimum(**spec: float) -> FakeCluster:
     """Two of three are dead, and there is no room for others."""
     cluster = started({"h0": 1, "h1": 2}, **{"np": 3, "min_np": 2, **spec})
     cluster.kill_agent("h1")
-    cluster.run(0.5)
-    assert cluster.phase is Phase.WAITING
-    return cluster
+    return cluster.run_until(lambda: cluster.phase is Phase.WAITING, 3.0)
 
 
 def test_survivors_that_are_too_few_keep_their_memory_and_wait() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,20 @@ def test_the_coordinator_may_die_and_no_member_notices(tmp_path: Path) -> None:
         assert [m["pid"] for m in ranked(after)] == [m["pid"] for m in ranked(before)]
         assert run.resize("--to", "2").returncode == 0
         assert run.finish() == 0
+        check_complete(run)
+
+
+def test_the_coordinator_may_be_paused_for_longer_than_its_peers_wait(tmp_path: Path) -> None:
+    with Run(tmp_path) as run:
+        before = run.await_stable(3)
+        coordinator = coordinator_of(run)
+        os.kill(coordinator, signal.SIGSTOP)
+        time.sleep(8.0)  # everybody has hung up by then: that takes them 5 s
+        os.kill(coordinator, signal.SIGCONT)
+        after = run.progress()
+        assert ranked(after) and after["resets"] == 0
+        assert [m["pid"] for m in ranked(after)] == [m["pid"] for m in ranked(before)]
+        assert run.finish() == 0, run.output
         check_complete(run)
 
 

@@ -112,7 +112,7 @@ class Door:
         self._shell.peers.add_member(name, wire)
         try:
             self._shell.dispatch(
-                events.Joined(now(), name, first.pid, first.generation, first.step)
+                events.Joined(now(), name, first.pid, first.generation, first.step, first.over)
             )
             while True:
                 self._hear_member(name, wire, await wire.receive())

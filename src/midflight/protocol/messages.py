@@ -185,6 +185,7 @@ class MemberJoined:
     generation: int  # 0: has not been in any world yet
     step: int  # steps completed
     parameters: str  # fingerprint of names, shapes and types; "" if there is no model
+    over: int = 0  # the highest generation that it was told is over
 
 
 @dataclass(frozen=True)

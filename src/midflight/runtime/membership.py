@@ -90,7 +90,11 @@ class Membership:
     def greeting(self) -> say.MemberJoined:
         generation = self.group.generation if self.group and self._trainer.holds_state else 0
         return say.MemberJoined(
-            os.getpid(), generation, self._trainer.steps_done, self._trainer.holdings.fingerprint
+            pid=os.getpid(),
+            generation=generation,
+            step=self._trainer.steps_done,
+            parameters=self._trainer.holdings.fingerprint,
+            over=self._over,
         )
 
     def beat(self) -> say.Beat:

@@ -11,7 +11,7 @@ from midflight.coordinator.core.commands import Stop
 from midflight.coordinator.core.departing import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.restarting import STOP_GRACE
-from midflight.coordinator.core.state import OVER, ChangeStage, Mode, Phase, Stage
+from midflight.coordinator.core.state import OVER, TRAINING, ChangeStage, Mode, Phase, Stage
 from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, Switch
 
 
@@ -73,7 +73,17 @@ def joined(draft: Draft, event: events.Joined) -> None:
         probed_at=None,
     )
     settle(draft, event.member, event.generation, event.step)
+    _end_again(draft, event.over)
     _remind(draft, event.member)
+
+
+def _end_again(draft: Draft, over: int) -> None:
+    """A former coordinator ended a generation, and died before it had saved the next world."""
+    world = draft.state.world
+    draft.set(generation=max(draft.state.generation, over))
+    training = draft.state.phase in TRAINING and draft.state.forming is None
+    if training and world is not None and over >= world.generation:
+        forming.recover(draft, "the coordinator was restarted while the world was being formed")
 
 
 def settle(draft: Draft, name: str, generation: int, step: int) -> None:

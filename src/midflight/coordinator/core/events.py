@@ -87,6 +87,7 @@ class Joined(Event):
     pid: int
     generation: int
     step: int
+    over: int = 0  # the highest generation that it was told is over
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def form(draft: Draft, members: Iterable[MemberState]) -> None:
     """Publish the next world, made of these members in this order."""
     state = draft.state
     world = World(state.generation + 1, tuple(member.member for member in members))
-    deadline = draft.now + state.spec.elastic_timeout
-    draft.set(generation=world.generation, forming=Forming(world, deadline), suspicion=None)
+    forming = Forming(world, draft.now, draft.now + state.spec.elastic_timeout)
+    draft.set(generation=world.generation, forming=forming, suspicion=None)
     draft.enter(Phase.RECOVERING if state.world else Phase.STARTING)
     draft.set_members(world.names, stage=Stage.ACTIVE, moved_at=draft.now, waiting=False)
     draft.tell(world.names, Form(world), durable=True)

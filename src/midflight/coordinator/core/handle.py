@@ -30,6 +30,7 @@ OWN_SIZES = ("growth", "shrink")  # people's requests come first
 
 def handle(state: State, event: events.Event) -> tuple[State, list[Command]]:
     draft = Draft(state, event.now)
+    watching.excuse_own_pause(draft)
     _HANDLERS[type(event)](draft, event)
     if draft.state.phase not in OVER:
         _advance(draft)
@@ -90,13 +91,7 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
 def _host_lost(draft: Draft, event: events.HostLost) -> None:
     if event.host not in draft.state.hosts:
         return
-    draft.set_host(event.host, connected=False, heard_at=draft.now)
-    cut_off = [
-        member.name
-        for member in draft.state.members.values()
-        if member.host == event.host and not member.connected
-    ]
-    gone(draft, cut_off, KILLED, f"its agent on {event.host} is gone", blameless=True)
+    watching.host_hung_up(draft, event.host)
 
 
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
@@ -167,10 +162,7 @@ def _disconnected(draft: Draft, event: events.Disconnected) -> None:
         return
     draft.set_member(event.member, connected=False, heard_at=draft.now)
     host = draft.state.hosts.get(member.host)
-    if host is None or not (host.connected or host.awaited):
-        reason = f"it and its agent on {member.host} are gone"
-        gone(draft, [event.member], KILLED, reason, blameless=True)
-    elif draft.state.phase not in OVER:
+    if host is not None and host.connected and draft.state.phase not in OVER:
         draft.set_member(event.member, probed_at=draft.now)
         draft.probe(member)
 

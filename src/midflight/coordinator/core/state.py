@@ -137,6 +137,7 @@ class Forming:
     """A world that is being formed at once (start-up and failures)."""
 
     world: World
+    began_at: float
     deadline: float
     settled: frozenset[str] = frozenset()
     resumed: bool = False  # read from the store: it may be formed already, or may never be
@@ -179,6 +180,8 @@ class State:
     waiting_since: float | None = None  # since when too few are there to form a world
     retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
     ticked_at: float = 0.0
+    # Until then silence and hang-ups prove nothing: it was the coordinator that was away.
+    lenient_until: float = 0.0
     vanished: frozenset[str] = frozenset()  # lost members of whose end nobody has told yet
     first_error: str = ""
     first_failure: Ended | None = None  # the first process that ended badly
@@ -261,7 +264,11 @@ def restored(state: State, now: float, saved_at: float) -> State:
     forming = state.forming
     if forming is not None:
         forming = replace(
-            forming, deadline=forming.deadline + shift, settled=frozenset(), resumed=True
+            forming,
+            began_at=forming.began_at + shift,
+            deadline=forming.deadline + shift,
+            settled=frozenset(),
+            resumed=True,
         )
     return replace(
         state,
@@ -279,6 +286,7 @@ def restored(state: State, now: float, saved_at: float) -> State:
         broken_at=state.broken_at + shift,
         retry_at=0.0,
         ticked_at=now,
+        lenient_until=now + state.spec.lease,
     )
 
 

@@ -1,9 +1,12 @@
 """Finding what nobody reports: silence, lost hosts, members that stand still.
 
-A silent member's host is asked what its process is doing: stopped or gone means that it is out,
-running means patience (user code may hold the interpreter for a while). A host that says nothing
-for a whole lease is given up with all its members. A member that is alive but keeps all others
-waiting for longer than the hang timeout is out, too.
+Whoever hears nothing from one peer suspects the peer; whoever hears nothing from anybody suspects
+itself. A silent member's host is asked what its process is doing: gone means that it is out,
+stopped too if others hold the training state, running means patience (user code may hold the
+interpreter for a while). A host whose agent and members are silent, or have hung up, has a lease in
+which to come back. The lease does not run while the coordinator itself was paused or cut off, and
+the last members that hold the state are waited for until the elastic timeout. A member that is
+alive but keeps all others waiting for longer than the hang timeout is out, too.
 """
 
 from dataclasses import replace
@@ -13,6 +16,7 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
 from midflight.coordinator.core.forming import recover, survivors
 from midflight.coordinator.core.state import (
+    OVER,
     TRAINING,
     HostState,
     MemberState,
@@ -32,7 +36,6 @@ GONE_SECONDS = 0.5  # the agent has reported the exit of a process long before t
 def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str]) -> None:
     """Write down who was heard since the last tick, and how far they are."""
     news = {name: beat for name, beat in beats.items() if _is_news(draft.state, name, beat)}
-    _forgive_own_pause(draft)
     members = dict(draft.state.members)
     best = draft.state.best_step
     for name, beat in news.items():
@@ -45,6 +48,8 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     if best > draft.state.best_step:
         draft.set(best_step=best, stalls=0)
     draft.set(members=members, hosts=hosts)
+    _excuse_silence_of_all(draft)
+    draft.set(ticked_at=draft.now)
 
 
 def _is_news(state: State, name: str, beat: Beating) -> bool:
@@ -52,11 +57,13 @@ def _is_news(state: State, name: str, beat: Beating) -> bool:
     return name in state.members and beat.heard_at >= state.members[name].heard_at
 
 
-def _forgive_own_pause(draft: Draft) -> None:
-    """A coordinator that was stopped for a while has heard nobody; that is not their silence."""
+def excuse_own_pause(draft: Draft) -> None:
+    """A coordinator that stood still for a while has heard nobody; that is not their silence.
+
+    Everybody who hung up on it meanwhile has a lease, from now on, in which to come back.
+    """
     state = draft.state
     pause = draft.now - state.ticked_at
-    draft.set(ticked_at=draft.now)
     if state.ticked_at == 0.0 or pause <= OWN_PAUSE:
         return
 
@@ -69,6 +76,34 @@ def _forgive_own_pause(draft: Draft) -> None:
             n: replace(m, heard_at=later(m.heard_at), moved_at=later(m.moved_at))
             for n, m in state.members.items()
         },
+    )
+    _stop_clocks(draft, pause)
+
+
+def _excuse_silence_of_all(draft: Draft) -> None:
+    """Not a word from anybody: the coordinator is cut off, and waits until somebody is heard."""
+    state = draft.state
+    if not state.members:
+        return
+    heard = [host.heard_at for host in state.hosts.values()]
+    heard += [member.heard_at for member in state.members.values()]
+    silence = draft.now - max(heard)
+    if OWN_PAUSE < silence <= state.spec.elastic_timeout:
+        _stop_clocks(draft, draft.now - state.ticked_at)
+
+
+def _stop_clocks(draft: Draft, seconds: float) -> None:
+    """These seconds count against nobody."""
+    forming, waiting_since = draft.state.forming, draft.state.waiting_since
+    if forming is not None:
+        forming = replace(
+            forming, began_at=forming.began_at + seconds, deadline=forming.deadline + seconds
+        )
+    draft.set(
+        forming=forming,
+        waiting_since=None if waiting_since is None else waiting_since + seconds,
+        lenient_until=draft.now + draft.state.spec.lease,
+        ticked_at=draft.now,
     )
 
 
@@ -103,15 +138,44 @@ def watch(draft: Draft) -> None:
     _unexplained_break(draft)
 
 
+def host_hung_up(draft: Draft, name: str) -> None:
+    """The agent's connection is gone: the agent has died, or it will come back."""
+    host = draft.state.hosts[name]
+    was_heard = draft.now - host.heard_at <= draft.state.spec.silence
+    draft.set_host(name, connected=False, heard_at=draft.now)
+    if draft.state.mode is Mode.ELASTIC or not was_heard or draft.now < draft.state.lenient_until:
+        return
+    others = any(h.connected for h in draft.state.hosts.values())
+    if others:  # its processes hold no state, and those on other hosts must be started again
+        names = [m.name for m in draft.state.members.values() if m.host == name]
+        gone(draft, names, KILLED, f"its agent on {name} is gone", blameless=True)
+
+
 def _lost_hosts(draft: Draft) -> None:
-    lease = draft.state.spec.lease
-    hosts = draft.state.hosts.values()
-    lost = {h.name for h in hosts if draft.now - h.heard_at > _patience(draft, h)}
-    members = [m for m in draft.state.members.values() if m.host in lost]
-    silent = [m for m in members if draft.now - m.heard_at > lease]
-    quiet = ", ".join(dict.fromkeys(member.host for member in silent))
-    names = [member.name for member in silent]
-    gone(draft, names, KILLED, f"not a word from {quiet} for {lease:g} s", blameless=True)
+    """Members of whom nothing is heard, neither from them nor from their agent, for too long."""
+    state = draft.state
+    lost = [m for m in state.members.values() if _is_lost(draft, m)]
+    if lost and state.phase not in OVER and not _others_can_go_on(draft, lost):
+        lost = [m for m in lost if draft.now - m.heard_at > state.spec.elastic_timeout]
+        if lost:  # others were waited for all the while
+            draft.set(waiting_since=min(m.heard_at for m in lost))
+    quiet = ", ".join(dict.fromkeys(member.host for member in lost))
+    for_long = max((draft.now - member.heard_at for member in lost), default=0.0)
+    reason = f"not a word from {quiet} for {for_long:.0f} s"
+    gone(draft, [member.name for member in lost], KILLED, reason, blameless=True)
+
+
+def _is_lost(draft: Draft, member: MemberState) -> bool:
+    host = draft.state.hosts[member.host]
+    hung_up = not host.connected and not host.awaited and not member.connected
+    if hung_up and (host.unlisted or draft.state.phase in OVER):
+        return True
+    if draft.now < draft.state.lenient_until:
+        return False
+    patience = _patience(draft, host)
+    if hung_up and _is_broken(draft.state):
+        patience = draft.state.spec.silence  # a collective broke: somebody has died
+    return draft.now - max(host.heard_at, member.heard_at) > patience
 
 
 def _patience(draft: Draft, host: HostState) -> float:
@@ -119,6 +183,23 @@ def _patience(draft: Draft, host: HostState) -> float:
     spec = draft.state.spec
     away = host.awaited and not host.unlisted
     return max(spec.lease, spec.come_back) if away else spec.lease
+
+
+def _is_broken(state: State) -> bool:
+    return state.suspicion is not None or state.phase is Phase.RECOVERING
+
+
+def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
+    """Whether somebody is left who is there and holds the training state, if there is one."""
+    if not draft.state.has_begun or draft.state.mode is not Mode.ELASTIC:
+        return any(host.connected for host in draft.state.hosts.values())
+    names = {member.name for member in without}
+    oldest = draft.now - draft.state.spec.silence
+    return any(
+        m.can_give and m.connected and m.heard_at >= oldest
+        for m in draft.state.members.values()
+        if m.name not in names
+    )
 
 
 def _silent_members(draft: Draft) -> None:
@@ -132,12 +213,26 @@ def _silent_members(draft: Draft) -> None:
         host = draft.state.hosts.get(member.host)
         if quiet <= spec.silence or host is None or not host.connected:
             continue
-        if not member.connected and quiet > spec.lease:
-            reason = f"it did not come back within {spec.lease:g} s"
+        patience = _patience_with_line(draft, member)
+        if not member.connected and quiet > patience:
+            reason = f"it did not come back within {patience:g} s"
             gone(draft, [member.name], KILLED, reason)
         elif member.probed_at is None or draft.now - member.probed_at > PROBE_AGAIN:
             draft.set_member(member.name, probed_at=draft.now)
             draft.probe(member)
+
+
+def _patience_with_line(draft: Draft, member: MemberState) -> float:
+    """How long a process that runs may be without a line to the coordinator.
+
+    It trains on without one. If its script raised, it has closed the line for good; and others may
+    wait for it, who can go on without it.
+    """
+    state = draft.state
+    held_up = _is_broken(state) or state.phase is Phase.SWITCHING or state.forming is not None
+    if member.error or (held_up and _others_can_go_on(draft, [member])):
+        return state.spec.lease
+    return state.spec.elastic_timeout
 
 
 def watch_the_end(draft: Draft) -> None:
@@ -163,8 +258,10 @@ def probed(draft: Draft, name: str, state: str) -> None:
     if member.probed_at is None and member.connected:
         return  # it has been heard again meanwhile
     if state == "stopped":
-        draft.stop(member)
-        gone(draft, [name], KILLED, "its process is stopped; it is ended")
+        too_long = draft.now - member.heard_at > draft.state.spec.elastic_timeout
+        if too_long or _others_can_go_on(draft, [member]):
+            draft.stop(member)
+            gone(draft, [name], KILLED, "its process is stopped; it is ended")
     else:
         let_go = member.finished or member.stage is Stage.LEAVING
         if not let_go:  # its agent will say how it ended, once all its threads have
@@ -194,11 +291,11 @@ def _stuck(draft: Draft) -> None:
     forming = draft.state.forming
     if forming is None:
         return
-    began = forming.deadline - draft.state.spec.elastic_timeout
     names = [
         m.name
         for m in draft.state.named(forming.world)
-        if m.waiting and draft.now - max(began, m.moved_at) > STUCK_SECONDS
+        if m.waiting and m.name not in forming.settled  # those wait in the next step's collective
+        if draft.now - max(forming.began_at, m.moved_at) > STUCK_SECONDS
     ]
     if names and len(names) < forming.world.size:
         gone(draft, names, KILLED, "a collective of the last world never ended there")

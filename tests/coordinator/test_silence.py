@@ -1,0 +1,170 @@
+"""Silence: whoever hears nothing from anybody suspects itself.
+
+A coordinator that was paused or cut off gives up nobody; a process that hung up has a lease in
+which to come back; the last ones who hold the training state are waited for.
+"""
+
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Phase
+from tests.coordinator.fake_members import Health
+from tests.coordinator.scenario import FakeCluster, over, stable, started
+
+HOSTS = {"h0": 2, "h1": 2, "h2": 2}
+
+
+def test_a_coordinator_that_was_paused_gives_up_nobody() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.pause(8.0)
+    cluster.run(10.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    assert cluster.state.resets == 0 and not cluster.said("lost")
+
+
+def test_a_paused_coordinator_waits_for_those_who_dial_again_late() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.now += 8.0
+    cluster.hang_up("h0", "h1", "h2")
+    cluster.run(2.0)
+    cluster.dial_again("h0")
+    cluster.run(3.0)
+    cluster.dial_again("h1", "h2")
+    cluster.run(10.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    assert cluster.state.resets == 0
+
+
+def test_a_member_that_died_while_the_coordinator_was_paused_is_the_only_one_lost() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.kill("m2")
+    cluster.pause(8.0)
+    cluster.run(3.0)
+    assert cluster.state.resets == 1
+    assert {"m0", "m1", "m3"} <= set(cluster.world)
+    assert cluster.run(3.0).state.size == 4
+
+
+def test_a_coordinator_that_is_cut_off_from_all_hosts_gives_up_nobody() -> None:
+    cluster = started(HOSTS, np=4)
+    for host in HOSTS:
+        cluster.cut(host)
+    cluster.run(30.0)
+    assert cluster.phase is Phase.STABLE
+    for host in HOSTS:
+        cluster.heal(host)
+        cluster.run(0.7)
+    cluster.run(10.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    assert cluster.state.resets == 0
+
+
+def test_a_coordinator_that_nobody_speaks_to_for_the_elastic_timeout_fails_the_job() -> None:
+    cluster = started(HOSTS, np=4, elastic_timeout=30.0)
+    for host in HOSTS:
+        cluster.cut(host)
+    cluster.run(29.0)
+    assert not over(cluster)
+    cluster.run(10.0)
+    assert cluster.phase is Phase.FAILED
+    assert cluster.ended is not None and "h0" in cluster.ended[1]
+
+
+def test_a_host_whose_lines_break_has_a_lease_in_which_to_come_back() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.hang_up("h1")
+    cluster.run(4.0)
+    cluster.dial_again("h1")
+    cluster.run(10.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    assert cluster.state.resets == 0
+
+
+def test_a_host_that_hung_up_is_given_up_soon_once_a_collective_broke() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.kill_agent("h1")
+    cluster.run(1.5)
+    assert cluster.said("lost m2, m3")
+    assert cluster.state.resets == 1
+    cluster.run(2.0)
+    assert stable(cluster)
+
+
+def test_a_host_that_hung_up_and_is_no_longer_listed_is_given_up_at_once() -> None:
+    cluster = started(HOSTS, np=4)
+    cluster.client(events.HostsListed, {"h0": 2, "h2": 2})
+    cluster.hang_up("h1")
+    cluster.run(0.3)
+    assert not {"m2", "m3"} & set(cluster.state.members)
+
+
+def test_the_last_who_hold_the_state_are_waited_for_when_only_newcomers_are_heard() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=2)
+    cluster.members["m0"].health = Health.STUCK  # the change is not completed
+    cluster.ask(to=4)
+    cluster.run(1.0)
+    cluster.cut("h0")
+    cluster.run(30.0)
+    assert not over(cluster)
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.heal("h0")
+    cluster.run(10.0)
+    assert {"m0", "m1"} <= set(cluster.world)
+
+
+def test_the_only_member_may_be_paused() -> None:
+    cluster = started({"h0": 2}, np=1)
+    cluster.members["m0"].health = Health.STOPPED
+    cluster.run(30.0)
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.run(3.0)
+    assert cluster.world == ("m0",)
+    assert cluster.state.resets == 0
+
+
+def test_all_members_may_be_paused_at_once() -> None:
+    cluster = started(HOSTS, np=4)
+    for member in cluster.members.values():
+        member.health = Health.STOPPED
+    cluster.run(30.0)
+    for member in cluster.members.values():
+        member.health = Health.RUNNING
+    cluster.run(3.0)
+    assert cluster.world == ("m0", "m1", "m2", "m3")
+    assert cluster.state.resets == 0
+
+
+def test_a_member_whose_line_broke_is_waited_for_while_its_process_runs() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.members["m1"].health = Health.BUSY
+    cluster.members["m1"].connected = False
+    cluster.members["m1"].tell(events.Disconnected)
+    cluster.run(30.0)
+    assert "m1" in cluster.world
+    cluster.members["m1"].health = Health.RUNNING
+    cluster.members["m1"].dial()
+    cluster.run(3.0)
+    assert cluster.world == ("m0", "m1", "m2")
+    assert cluster.state.resets == 0
+
+
+def test_a_coordinator_killed_after_it_ended_a_world_forms_the_next_when_it_is_back() -> None:
+    """Nobody is missing, so nobody has anything to report but what it was told."""
+    cluster = started(HOSTS, np=3)
+    cluster.store_works = False
+    cluster.members["m1"].break_off()
+    cluster.run_until(lambda: cluster.phase is Phase.RECOVERING, 5.0)
+    cluster.restart()
+    cluster.store_works = True
+    done = cluster.promises.done
+    cluster.run(3.0)
+    assert stable(cluster)
+    assert cluster.promises.done > done
+
+
+def test_those_who_settled_early_are_not_stuck_while_others_receive_the_state() -> None:
+    cluster = FakeCluster(HOSTS, np=3)
+    cluster.run_until(lambda: stable(cluster)).run(1.0)
+    cluster.training.slow_to_enter.add("m1")  # it receives gigabytes
+    cluster.kill("m2")
+    cluster.run(60.0)
+    assert {"m0", "m1"} <= set(cluster.state.members)
+    assert not cluster.said("never ended there")
