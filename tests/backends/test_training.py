@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from midflight.backends import training
 from midflight.backends.training import NO_TRAINING, Wish, resize, status
-from midflight.errors import ConnectionLost
+from midflight.coordinator import client
+from midflight.coordinator.client import CoordinatorClient, Patience
+from midflight.errors import ConnectionLost, Unreachable
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
     MemberStatus,
@@ -117,7 +118,7 @@ def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
     play(scene)
 
 
-def test_the_members_of_workers_that_leave_are_named(tmp_path: Path) -> None:
+def test_the_workers_that_leave_are_named(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
 
     async def scene() -> None:
@@ -126,22 +127,7 @@ def test_the_members_of_workers_that_leave_are_named(tmp_path: Path) -> None:
             ok, _ = await resize(partial(call_async, folder), wish, 20, print)
         assert ok
         (request,) = fake.heard
-        assert (request.to, request.names) == (None, ("m2", "m3"))
-
-    play(scene)
-
-
-def test_workers_without_a_member_may_leave_at_once(tmp_path: Path) -> None:
-    folder = new_run(tmp_path)
-
-    async def scene() -> None:
-        async with coordinator(folder) as fake:
-            ok, detail = await resize(
-                partial(call_async, folder), Wish(None, ("demo-worker-2",)), 20, print
-            )
-        assert ok
-        assert "demo-worker-2" in detail
-        assert fake.heard == []
+        assert (request.to, request.hosts) == (None, ("demo-worker-1", "demo-worker-2"))
 
     play(scene)
 
@@ -156,6 +142,7 @@ def test_a_lost_connection_is_asked_again_with_what_is_left_of_the_time(tmp_path
                 DONE.detail,
             )
         assert [request.to for request in fake.heard] == [4, 4, 4]
+        assert len({request.id for request in fake.heard}) == 1, "it is one request"
         assert fake.heard[2].timeout < fake.heard[0].timeout
 
     play(scene)
@@ -198,14 +185,30 @@ def test_a_port_that_belongs_to_another_run_by_now_is_not_mistaken(tmp_path: Pat
     play(scene)
 
 
-def test_an_answer_that_never_comes_is_given_up(
+def test_a_question_that_was_asked_before_is_asked_until_it_is_answered(tmp_path: Path) -> None:
+    """Its time is over, but a switch may have begun: only the coordinator knows."""
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        wish = Wish(4, id="scale-1", again=True)
+        asking = asyncio.create_task(resize(partial(call_async, folder), wish, 0.0, print))
+        await asyncio.sleep(0.5)
+        async with coordinator(folder, [Progress("switching")], [DONE]) as fake:
+            assert await asking == (True, DONE.detail)
+        assert [(request.id, request.timeout) for request in fake.heard] == [("scale-1", 0.0)] * 2
+
+    play(scene)
+
+
+def test_a_coordinator_that_says_nothing_is_dialled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = new_run(tmp_path)
-    monkeypatch.setattr(training, "LATE", 0.2)
+    monkeypatch.setattr(client, "SILENT_SECONDS", 0.2)
+    calls = []
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await accept(AsyncWire(reader, writer), folder.read_token())
+        calls.append(await accept(AsyncWire(reader, writer), folder.read_token()))
         await reader.read()
         writer.close()
 
@@ -213,10 +216,11 @@ def test_an_answer_that_never_comes_is_given_up(
         folder.make_token()
         server = await asyncio.start_server(never, "127.0.0.1", 0)
         folder.write_address(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        ok, detail = await resize(partial(call_async, folder), Wish(4), 0.2, print)
+        asking = CoordinatorClient(partial(call_async, folder))
+        with pytest.raises(Unreachable, match="it may still be made"):
+            await asking.resize(ResizeRequested(4, 0, 0, (), 0.2), patience=Patience(1.0, 0.5))
         server.close()
-        assert not ok
-        assert "did not say within 0.2 s" in detail
+        assert len(calls) > 1
 
     play(scene)
 

@@ -1,5 +1,6 @@
 """A coordinator that says what a test wants, on a real socket, for a run folder of its own."""
 
+import contextlib
 import queue
 import socket
 import threading
@@ -10,6 +11,8 @@ from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import Accepted, Challenge, Hello
 from midflight.protocol.wire import FRAME_LIMIT, VERSION, SyncWire, check_hello, new_nonce, proof
 from midflight.store.rundir import RunDir
+
+GONE = object()  # an answer: nobody is there any more
 
 
 class FakeCoordinator:
@@ -43,6 +46,9 @@ class FakeCoordinator:
                 wire.limit = FRAME_LIMIT
                 self._heard.put(wire.receive())
                 for answer in self._answers:
+                    if answer is GONE:
+                        self._listener.close()
+                        return
                     wire.send(answer)
 
     def hears(self) -> object:
@@ -50,6 +56,7 @@ class FakeCoordinator:
         return self._heard.get(timeout=5)
 
     def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # it may be closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)

@@ -1,13 +1,16 @@
 """`midflight resize` against a coordinator that answers as told."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from midflight.cli import resize
 from midflight.cli.main import main
+from midflight.coordinator.client import Patience
 from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested
-from tests.cli.fake_coordinator import FakeCoordinator
+from tests.cli.fake_coordinator import GONE, FakeCoordinator
 
 Answering = Callable[..., FakeCoordinator]
 
@@ -44,7 +47,10 @@ def test_what_was_asked_for_is_what_the_coordinator_hears(
 ) -> None:
     coordinator = answering(RequestEnded(True, "done"))
     assert main(["resize", "demo", *arguments]) == 0
-    assert coordinator.hears() == request_
+    heard = coordinator.hears()
+    assert isinstance(heard, ResizeRequested)
+    assert heard.id and request_.timeout - 3 < heard.timeout <= request_.timeout
+    assert replace(heard, id="", timeout=request_.timeout) == request_
 
 
 def test_progress_goes_to_stderr_and_the_outcome_to_stdout(
@@ -66,11 +72,12 @@ def test_a_request_that_was_not_fulfilled_is_an_error(
 
 
 def test_a_coordinator_that_goes_away_meanwhile_is_an_error_that_says_where_to_look(
-    answering: Answering, capsys: pytest.CaptureFixture[str]
+    answering: Answering, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answering(Progress("preparing 5 members"))
+    monkeypatch.setattr(resize, "PATIENCE", Patience(reach=5.0, answer=0.5))
+    answering(Progress("preparing 5 members"), GONE)
     assert main(["resize", "demo", "--to", "5"]) == 1
-    assert "went away before it answered; see" in capsys.readouterr().err
+    assert "it may still be made; `midflight status demo` shows" in capsys.readouterr().err
 
 
 def test_nobody_waits_who_does_not_want_to(answering: Answering) -> None:

@@ -45,8 +45,9 @@ def test_the_training_is_asked_again_and_given_time_to_answer() -> None:
     s.scale("scaleout", 1, timeout=60.0)
     s.now += 1000  # the server was away for long, and the training may have switched
     s.restart()
-    asked = s.given(do.AskResize)[-1]
-    assert (asked.members, asked.timeout) == (3, 10.0)
+    first, asked = s.given(do.AskResize)[-2:]
+    assert (asked.members, asked.timeout, asked.again) == (3, 0.0, True)
+    assert asked.request == first.request, "the same request, however often it is asked for"
     assert s.operation().progress is Progress.ASKED
     s.answer(True)
     assert s.operation().progress is Progress.SUCCEEDED

@@ -338,3 +338,45 @@ def test_newcomers_that_are_not_needed_any_more_do_not_stay() -> None:
     cluster.run(6.0)
     assert not cluster.answers[ticket][0]
     assert cluster.running == ["m0", "m1"]
+
+
+def test_a_request_that_is_asked_for_again_is_carried_out_once_and_answered_again() -> None:
+    cluster = started(HOSTS, np=2)
+    first = cluster.ask(add=1, id="mine")
+    second = cluster.ask(add=1, id="mine")  # the client has lost its line meanwhile
+    cluster.run(3.0)
+    assert cluster.state.size == 3
+    assert first not in cluster.answers and cluster.answers[second][0]
+    third = cluster.ask(add=1, id="mine")
+    assert cluster.answers[third] == cluster.answers[second]
+    assert cluster.run(3.0).state.size == 3
+    cluster.promises.forgotten.add(first)
+
+
+def test_the_answer_to_a_request_outlives_the_coordinator() -> None:
+    cluster = started(HOSTS, np=2)
+    first = cluster.ask(add=1, id="mine")
+    cluster.run(3.0)
+    cluster.restart()
+    cluster.run(2.0)
+    again = cluster.ask(add=1, id="mine", timeout=0.0)
+    assert cluster.answers[again] == cluster.answers[first]
+    assert cluster.run(3.0).state.size == 3
+
+
+def test_a_request_whose_time_is_over_when_it_comes_is_refused() -> None:
+    cluster = started(HOSTS, np=2)
+    ticket = cluster.ask(add=1, timeout=0.0, id="late")
+    assert cluster.answers[ticket] == (False, "its time was over when it was asked for")
+    assert cluster.run(2.0).state.size == 2
+
+
+def test_hosts_whose_members_are_to_leave_are_named_instead_of_the_members() -> None:
+    cluster = started(HOSTS, np=6)
+    ticket = cluster.ask(hosts=("h1",))
+    cluster.run(3.0)
+    assert cluster.answers[ticket][0]
+    assert {cluster.members[name].host for name in cluster.world} == {"h0"}
+    again = cluster.ask(hosts=("h1",))
+    cluster.run(1.0)
+    assert cluster.answers[again] == (True, "no member is on h1 any more")

@@ -5,16 +5,21 @@ outcome to stdout; the exit code is 0 only if it was done.
 """
 
 import argparse
+import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from midflight.cli import program, resize_job
-from midflight.cli.runs import call_run, find_run, names_a_job
-from midflight.errors import ConnectionLost, JobFailed, ProtocolError, UsageError
-from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested, Status
-from midflight.protocol.wire import SyncWire
+from midflight.cli.runs import OVER, find_run, last_status, names_a_job
+from midflight.coordinator.client import CoordinatorClient, Patience
+from midflight.errors import JobFailed, Unreachable, UsageError
+from midflight.protocol.messages import ResizeRequested
+from midflight.protocol.wire import AsyncWire
 from midflight.run.arguments import Parser, count_from, say, seconds
+from midflight.run.calling import call_async
+from midflight.store.rundir import RunDir
 
-_LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
+PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon
 
 
 def main(argv: Sequence[str]) -> int:
@@ -22,17 +27,15 @@ def main(argv: Sequence[str]) -> int:
         return resize_job.main(argv)
     options = parser().parse_args(argv)
     request = _request(options)
-    wire = call_run(find_run(options.run))
-    if isinstance(wire, Status):
-        raise JobFailed(f"the run {options.run} is over ({wire.phase}); nothing to resize")
+    client = CoordinatorClient(partial(_dial, find_run(options.run), options.run))
     try:
-        wire.send(request)
         if not options.wait:
+            asyncio.run(client.ask(request))
             return 0
-        wire.sock.settimeout(options.timeout + _LATE)
-        ended = _await_end(wire, options.run)
-    finally:
-        wire.close()
+        ended = asyncio.run(client.resize(request, say, PATIENCE))
+    except Unreachable as error:
+        see = f"`{program.name()} status {options.run}` shows how it stands"
+        raise JobFailed(f"{error}; {see}") from None
     if not ended.ok:
         raise JobFailed(ended.detail)
     print(ended.detail)
@@ -50,22 +53,14 @@ def _request(options: argparse.Namespace) -> ResizeRequested:
     return ResizeRequested(options.to, options.add, options.remove, names, options.timeout)
 
 
-def _await_end(wire: SyncWire, run: str) -> RequestEnded:
-    see = f"see what became of it with `midflight status {run}`"
-    while True:
-        try:
-            message = wire.receive()
-        except TimeoutError:
-            raise JobFailed(f"the coordinator did not answer in time; {see}") from None
-        except ConnectionLost:
-            raise JobFailed(f"the coordinator went away before it answered; {see}") from None
-        match message:
-            case Progress(line):
-                say(line)
-            case RequestEnded():
-                return message
-            case _:
-                raise ProtocolError(f"a {type(message).__name__} is no answer to a resize")
+async def _dial(folder: RunDir, run: str) -> AsyncWire:
+    try:
+        return await call_async(folder)
+    except Unreachable:
+        last = last_status(folder)
+        if last is not None and last.phase in OVER:
+            raise JobFailed(f"the run {run} is over ({last.phase}); nothing to resize") from None
+        raise
 
 
 def parser() -> argparse.ArgumentParser:

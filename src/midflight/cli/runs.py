@@ -16,7 +16,7 @@ from midflight.run.saved import ENDED, saved_status
 from midflight.store.rundir import RUN_NAME, RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
-_OVER = {phase.value for phase in ENDED}
+OVER = {phase.value for phase in ENDED}
 
 
 def find_run(name: str) -> RunDir:
@@ -64,7 +64,7 @@ def call_run(folder: RunDir) -> SyncWire | Status:
         return call(folder)
     except Unreachable:
         last = last_status(folder)
-        if last is not None and last.phase in _OVER:
+        if last is not None and last.phase in OVER:
             return last
     return call(folder, PATIENCE)
 

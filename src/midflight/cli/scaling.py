@@ -5,8 +5,6 @@ exit code is 0 only if the training goes on with the new size.
 """
 
 import argparse
-import math
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,11 +13,10 @@ from midflight.cli import flags, job_types, jobs, messages, output, program
 from midflight.cli.progress import Progress
 from midflight.cli.waiting import asked, saying_what_goes_on
 from midflight.client import Client
-from midflight.errors import JobFailed, NotFound, TimedOut, UsageError
+from midflight.errors import JobFailed, NotFound, UsageError
 from midflight.protocol.views import OperationView
 
 SECONDS = 60.0  # --timeout where nothing was said
-LATE = 120.0  # seconds beyond the timeout in which what cannot be taken back ends
 PIECE = 10.0  # seconds that one request waits
 _ENDED = ("succeeded", "failed")
 _NO_MEANING = ("--script", "--env", "--retry")
@@ -85,17 +82,12 @@ def _outcome(
 
 
 def follow(client: Client, namespace: str, job: str, operation: OperationView) -> OperationView:
-    """The operation when it has ended."""
-    deadline = time.monotonic() + operation["timeout"] + LATE
+    """The operation when it has ended, by the word of whoever carries it out."""
     name = operation["id"]
     goes_on = f"The {operation['kind']} job {name} goes on; `{program.name()} get {job}` shows it"
     with saying_what_goes_on(goes_on), Progress(_line(operation)) as progress:
         while operation["progress"] not in _ENDED:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimedOut(f"{name} is still {operation['progress']}; see the job with `get`")
-            piece = math.ceil(min(PIECE, left))
-            operation = asked(client, partial(_changed, namespace, job, operation, piece))
+            operation = asked(client, partial(_changed, namespace, job, operation, PIECE))
             progress.text = _line(operation)
     return operation
 

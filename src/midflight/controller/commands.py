@@ -54,6 +54,8 @@ class AskResize:
     members: int | None
     leaving: tuple[str, ...]
     timeout: float
+    request: str  # asked again under this id, it is the same request
+    again: bool = False  # after a restart: what was answered meanwhile was not heard
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ seconds goes at once.
 from collections.abc import Iterator
 
 from midflight.controller import roster
-from midflight.controller.operating import SLACK
 from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
 from midflight.controller.stopping import LATE
 
@@ -33,7 +32,7 @@ def deadlines_of(job: Job) -> Iterator[float]:
     for instance in job.instances.values():
         if instance.stage is Stage.PENDING and instance.retry_at:
             yield instance.retry_at
-    yield from map(_of_operation, _with_deadline(job))
+    yield from (operation.deadline for operation in _with_deadline(job))
 
 
 def gone_at(job: Job) -> float | None:
@@ -56,11 +55,6 @@ def ran_at(job: Job) -> float | None:
 
 
 def _with_deadline(job: Job) -> list[Operation]:
-    """The others wait for instances to end, and those have their own."""
-    without = (Progress.STOPPING, Progress.ROLLING_BACK)
-    return [o for o in roster.open_operations(job) if o.progress not in without]
-
-
-def _of_operation(operation: Operation) -> float:
-    asked = operation.progress is Progress.ASKED
-    return operation.deadline + (SLACK if asked else 0.0)
+    """The others wait for the training's answer, or for instances to end, which have their own."""
+    limited = (Progress.QUEUED, Progress.PLACING)
+    return [o for o in roster.open_operations(job) if o.progress in limited]

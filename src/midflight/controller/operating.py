@@ -1,8 +1,8 @@
 """Operations: a scale operation from its first turn to its end, one at a time for each job.
 
 A scaleout starts instances and asks the training at the same moment; a scalein asks first and stops
-instances afterwards. Nothing is counted as done before the training has said so, and every state
-has a deadline. The training is given `SLACK` beyond the deadline that it knows itself.
+instances afterwards. Nothing is counted as done before the training has said so, and once it was
+asked its answer alone decides: it has a deadline, and a switch that has begun is not taken back.
 """
 
 from dataclasses import replace
@@ -15,8 +15,6 @@ from midflight.controller.starting import add_workers
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
 from midflight.controller.stopping import dismiss
 
-SLACK = 30.0  # after the deadline, for an answer
-AFTER_RESTART = 10.0  # for an answer to a question that is asked again
 HISTORY = 50  # operations that are kept
 ACCEPTED = {SCALEOUT: "ScaleOut", SCALEIN: "ScaleIn"}
 
@@ -57,9 +55,6 @@ def _step(draft: Draft, key: str, operation: Operation) -> bool:
     match operation.progress:
         case Progress.QUEUED:
             return _take_its_turn(draft, key, operation)
-        case Progress.ASKED if draft.now >= operation.deadline + SLACK:
-            _answered_no(draft, key, operation, "the training gave no answer in time")
-            return True
         case Progress.PLACING:
             return _await_instances(draft, key, operation)
         case Progress.STOPPING if not _here(job, operation):
@@ -107,7 +102,7 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
     return False
 
 
-def ask(draft: Draft, key: str, operation: Operation) -> None:
+def ask(draft: Draft, key: str, operation: Operation, *, again: bool = False) -> None:
     """Workers that are not up have no members, so if all of them are, a size says it better."""
     job = draft.jobs[key]
     leaving: tuple[str, ...] = ()
@@ -115,17 +110,16 @@ def ask(draft: Draft, key: str, operation: Operation) -> None:
         leaving = tuple(name for name in operation.workers if name in roster.hosts(job))
     members = None if leaving else roster.slots(job, operation.target)
     timeout = max(operation.deadline - draft.now, 0.0)
-    draft.commands.append(AskResize(key, operation.id, members, leaving, timeout))
+    request = f"{operation.id} {operation.target} {operation.asked_at or draft.now:.6f}"
+    command = AskResize(key, operation.id, members, leaving, timeout, request, again)
+    draft.commands.append(command)
 
 
 def ask_again(draft: Draft, key: str) -> None:
     """After a restart of the server: what was answered meanwhile was not heard."""
     for operation in roster.open_operations(draft.jobs[key]):
         if operation.progress is Progress.ASKED:
-            by = max(operation.deadline, draft.now + AFTER_RESTART)
-            if by != operation.deadline:
-                operation = draft.set_operation(key, operation, deadline=by)
-            ask(draft, key, operation)
+            ask(draft, key, operation, again=True)
 
 
 # --- the training's answer --------------------------------------------------------------------

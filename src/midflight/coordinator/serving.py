@@ -158,9 +158,9 @@ class Door:
         match message:
             case say.StatusRequested():
                 wire.send(status(self._shell.state, now()))
-            case say.ResizeRequested(to, add, remove, names, timeout):
+            case say.ResizeRequested(to, add, remove, names, timeout, id_, hosts):
                 limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
-                request = Request(ticket, limit, to, add, remove, names)
+                request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
             case say.StopRequested(reason):
                 self._shell.dispatch(events.StopAsked(now(), reason, 1))

@@ -7,6 +7,7 @@ the store. Saving happens in a thread; everything else goes on meanwhile.
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Callable
 
@@ -32,6 +33,7 @@ from midflight.protocol.messages import (
 from midflight.protocol.world import World
 
 TICK = 0.1
+TELL_AGAIN = 10  # ticks between two words to a client that waits
 LEAVE_SECONDS = 4.0  # how long agents may take to go, at the end
 PORT_SECONDS = 5.0
 
@@ -49,6 +51,7 @@ class Shell:
         self._saved = durable(state)
         self._held: list[tuple[int, do.Command]] = []
         self._round = 0
+        self._progress: dict[int, str] = {}  # by the client that waits: how far its request is
         self._tasks: set[asyncio.Task[None]] = set()
         self.retired = False  # somebody else decides from now on
         self.on_elsewhere: Callable[[str], None] | None = None  # None: there is no other place
@@ -93,11 +96,21 @@ class Shell:
 
     async def tick(self) -> None:
         """Pass time, and what was heard meanwhile, to the core."""
-        while True:
+        for number in itertools.count():
             await asyncio.sleep(TICK)
+            if number % TELL_AGAIN == 0:
+                self._repeat_progress()
             beats, self._beats = self._beats, {}
             heard, self._hosts_heard = frozenset(self._hosts_heard), set()
             self.dispatch(events.Ticked(now(), beats, heard))
+
+    def _repeat_progress(self) -> None:
+        """Clients wait as long as they hear that their request is known here."""
+        change = self.state.change
+        requests = (*self.state.queue, *([change.request] if change is not None else []))
+        for ticket in [r.ticket for r in requests if r.ticket is not None]:
+            line = self._progress.get(ticket, "waiting for another change to end")
+            self.peers.tell_client(ticket, Progress(line))
 
     # --- saving -----------------------------------------------------------------------------
 
@@ -157,8 +170,10 @@ class Shell:
             case do.Probe(member, host):
                 self.peers.tell_agent(host, ProbeMember(member))
             case do.Answer(ticket, ok, detail):
+                self._progress.pop(ticket, None)
                 self.peers.tell_client(ticket, RequestEnded(ok, detail))
             case do.Inform(ticket, line):
+                self._progress[ticket] = line
                 self.peers.tell_client(ticket, Progress(line))
             case do.Say(line, level):
                 self._printer.say(line, level)

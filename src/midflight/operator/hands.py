@@ -206,7 +206,7 @@ class Hands:
             return await self._dial(job, find())
 
         expected = words.uses_midflight(job.spec.command, job.spec.run_in)
-        wish = training.Wish(command.members, command.leaving)
+        wish = training.Wish(command.members, command.leaving, command.request, command.again)
         try:
             ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
         except MidflightError as error:

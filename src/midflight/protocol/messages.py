@@ -340,13 +340,19 @@ class BeatHeard:
 
 @dataclass(frozen=True)
 class ResizeRequested:
-    """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant."""
+    """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant.
+
+    Asked again under the same `id`, after a lost connection or a restart, it is the same request:
+    it is carried out once, and its answer is given again.
+    """
 
     to: int | None
     add: int
     remove: int
     names: tuple[str, ...]  # members that leave, by name
-    timeout: float
+    timeout: float  # seconds until it is taken back, unless the switch has begun
+    id: str = ""  # "": it cannot be asked for again
+    hosts: tuple[str, ...] = ()  # whose members leave, instead of `names`
 
 
 @dataclass(frozen=True)
@@ -375,6 +381,8 @@ class JobLives:
 
 @dataclass(frozen=True)
 class Progress:
+    """How far a request is; repeated every second, so that the client knows that it is heard."""
+
     line: str
 
 

@@ -181,7 +181,7 @@ class LocalBackend:
 
         run = self._run(job)
         expected = words.uses_midflight(job.spec.command, job.spec.run_in) or run.has_spec
-        wish = training.Wish(command.members, command.leaving)
+        wish = training.Wish(command.members, command.leaving, command.request, command.again)
         try:
             ok, detail = await training.resize(
                 partial(call_async, run), wish, command.timeout, progress, expected

@@ -5,10 +5,12 @@ store does the rest. Otherwise the coordinator is asked. Either may be asked by 
 once: whoever comes later finds that it is so already.
 """
 
+import asyncio
 import os
 import threading
 from collections.abc import Mapping
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,15 @@ from midflight.compat.kungfu.config import (
     Outdated,
 )
 from midflight.compat.kungfu.matching import PATIENCE
+from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import MidflightError, Refused, UsageError
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import RequestEnded, ResizeRequested
-from midflight.protocol.wire import dial_blocking
+from midflight.protocol.messages import ResizeRequested
+from midflight.protocol.wire import dial
 from midflight.run.arguments import LARGEST
 from midflight.store.rundir import read_token
 
-_DIAL_SECONDS = 5.0
 _TRIES = 20  # of a compare-and-set that others win
-_LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
 
 
 class Outcome(IntEnum):
@@ -68,7 +69,7 @@ class Asking:
             else:
                 _ask_coordinator(self._env, self._size)
             self.outcome = Outcome.DONE
-        except (MidflightError, TimeoutError) as error:
+        except MidflightError as error:
             self.reason = str(error) or "nobody answered in time"
             self.outcome = Outcome.REFUSED
 
@@ -93,15 +94,8 @@ def write_size(size: int, environ: Mapping[str, str] = os.environ) -> None:
 
 def _ask_coordinator(env: WorkerEnv, size: int) -> None:
     secret = read_token(Path(env.token_file))
-    wire = dial_blocking(env.coordinator, "client", f"{env.member}-asks", secret, _DIAL_SECONDS)
-    try:
-        wire.send(ResizeRequested(size, 0, 0, (), PATIENCE))
-        wire.sock.settimeout(PATIENCE + _LATE)
-        while True:
-            message = wire.receive()
-            if isinstance(message, RequestEnded):
-                if not message.ok:
-                    raise Refused(message.detail)
-                return
-    finally:
-        wire.close()
+    call = partial(dial, env.coordinator, "client", f"{env.member}-asks", secret)
+    request = ResizeRequested(size, 0, 0, (), PATIENCE)
+    ended = asyncio.run(CoordinatorClient(call).resize(request))
+    if not ended.ok:
+        raise Refused(ended.detail)

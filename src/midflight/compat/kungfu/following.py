@@ -9,27 +9,22 @@ the store says nothing, or nothing usable, the last cluster holds.
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
-from midflight.compat.kungfu.matching import PATIENCE, Step, as_it_is, next_step
+from midflight.compat.kungfu.matching import Step, as_it_is, next_step
+from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
-from midflight.protocol.messages import (
-    HostsChanged,
-    RequestEnded,
-    ResizeRequested,
-    Status,
-    StopRequested,
-)
+from midflight.protocol.messages import HostsChanged, ResizeRequested, Status
 from midflight.run.arguments import say
-from midflight.run.calling import ask_status_async, call_async
+from midflight.run.calling import call_async
 from midflight.run.hosts import Hosts
 from midflight.run.saved import saved_state
 from midflight.store.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
-LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
 _CALM = (Phase.STABLE.value, Phase.PREPARING.value)
 
 
@@ -42,6 +37,7 @@ class Follower:
         """`job`: the URL of the store that the coordinator saves in, and the run's name there."""
         self._client = client
         self._folder = folder
+        self._coordinator = CoordinatorClient(partial(call_async, folder))
         self._job = job
         self._stored = first
         self._done = ""  # the tag of the last cluster that has become true
@@ -61,7 +57,7 @@ class Follower:
         if self._asking is not None and not self._asking.done():
             return self._hosts
         try:
-            status = await ask_status_async(self._folder)
+            status = await self._coordinator.status()
         except MidflightError:
             return self._hosts  # it has yet to come up, or is being started again
         if status.phase in _CALM and time.monotonic() >= self._again_at:
@@ -111,15 +107,12 @@ class Follower:
             wire = await call_async(self._folder)
             try:
                 wire.send(HostsChanged(dict(step.hosts)))
-                wire.send(request)
-                async with asyncio.timeout(PATIENCE + LATE):
-                    ended = await wire.receive()
-                    while not isinstance(ended, RequestEnded):
-                        ended = await wire.receive()
+                await wire.finish()
             finally:
                 wire.close()
-        except (MidflightError, TimeoutError) as error:
-            self._taken_back(str(error) or "the coordinator did not answer in time")
+            ended = await self._coordinator.resize(request)
+        except MidflightError as error:
+            self._taken_back(str(error))
         else:
             if ended.ok:
                 self._note_done(stored, at)
@@ -134,13 +127,10 @@ class Follower:
         if self.cleared:
             return
         self.cleared = True
-        wire = await call_async(self._folder)
-        wire.send(StopRequested("the config store names no workers any more"))
         try:
-            await wire.finish()
+            await self._coordinator.stop("the config store names no workers any more")
         except ConnectionLost:
             self.cleared = False  # it was not heard
-        wire.close()
 
     # --- the store --------------------------------------------------------------------------
 

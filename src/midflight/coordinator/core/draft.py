@@ -19,7 +19,16 @@ from midflight.coordinator.core.commands import (
     Stop,
     Tell,
 )
-from midflight.coordinator.core.state import HostState, MemberState, Phase, Request, State
+from midflight.coordinator.core.state import (
+    HostState,
+    MemberState,
+    Outcome,
+    Phase,
+    Request,
+    State,
+)
+
+OUTCOMES = 64  # that are remembered
 
 
 class Draft:
@@ -72,6 +81,9 @@ class Draft:
         self.commands.append(Say(line, level))
 
     def answer(self, request: Request, ok: bool, detail: str) -> None:
+        if request.id:
+            outcomes = (*self.state.outcomes, Outcome(request.id, ok, detail))
+            self.set(outcomes=outcomes[-OUTCOMES:])
         if request.ticket is not None:
             self.commands.append(Answer(request.ticket, ok, detail))
 

@@ -5,6 +5,7 @@ order in which the shell noticed them; nothing here depends on a clock but throu
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from midflight.coordinator.core import (
@@ -22,7 +23,16 @@ from midflight.coordinator.core import (
 from midflight.coordinator.core.commands import Command
 from midflight.coordinator.core.departing import KILLED, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, Change, ChangeStage, Ended, Mode, Phase, State
+from midflight.coordinator.core.state import (
+    OVER,
+    Change,
+    ChangeStage,
+    Ended,
+    Mode,
+    Phase,
+    Request,
+    State,
+)
 from midflight.protocol.messages import Dismiss
 
 OWN_SIZES = ("growth", "shrink")  # people's requests come first
@@ -63,10 +73,18 @@ def _follow_wishes(draft: Draft) -> None:
     if draft.state.change is not None:
         resizing.proceed(draft)
     elif wish := wishing.next_wish(draft):
-        restarts = draft.state.mode is Mode.RESTART
-        (restarting.resize if restarts else resizing.begin)(draft, wish)
+        _take_up(draft, wishing.resolved(wish, draft.state))
     elif draft.state.size >= draft.state.wanted:
         resizing.stop_all(draft, [member.name for member in wishing.spares(draft.state)])
+
+
+def _take_up(draft: Draft, request: Request) -> None:
+    if request.hosts and not request.names:
+        draft.answer(request, True, f"no member is on {', '.join(request.hosts)} any more")
+    elif draft.state.mode is Mode.RESTART:
+        restarting.resize(draft, request)
+    else:
+        resizing.begin(draft, request)
 
 
 def _ticked(draft: Draft, event: events.Ticked) -> None:
@@ -239,10 +257,16 @@ def _failed(draft: Draft, event: events.Failed) -> None:
 
 def _asked(draft: Draft, event: events.Asked) -> None:
     state = draft.state
+    if event.request.id and _is_known(draft, event.request):
+        return
     if state.phase in OVER:
         draft.answer(event.request, False, f"the job is over ({state.phase.value})")
         return
-    if state.world is not None and (problem := wishing.objection(event.request, state)):
+    if draft.now >= event.request.deadline:
+        draft.answer(event.request, False, "its time was over when it was asked for")
+        return
+    request = wishing.resolved(event.request, state)
+    if state.world is not None and (problem := wishing.objection(request, state)):
         draft.answer(event.request, False, problem)
         return
     if event.request.to is not None:
@@ -251,6 +275,24 @@ def _asked(draft: Draft, event: events.Asked) -> None:
     if change is not None and not _switching(change) and change.request.origin in OWN_SIZES:
         resizing.set_aside(draft)
     draft.set(queue=(*draft.state.queue, event.request))
+
+
+def _is_known(draft: Draft, request: Request) -> bool:
+    """A client that asks again is answered again, or waits for what it asked for before."""
+    state = draft.state
+    for outcome in state.outcomes:
+        if outcome.id == request.id:
+            draft.answer(replace(request, id=""), outcome.ok, outcome.detail)
+            return True
+    change = state.change
+    if change is not None and change.request.id == request.id:
+        same = replace(change.request, ticket=request.ticket)
+        draft.set(change=replace(change, request=same))
+        draft.inform(same, state.detail or state.phase.value)
+        return True
+    queue = [replace(r, ticket=request.ticket) if r.id == request.id else r for r in state.queue]
+    draft.set(queue=tuple(queue))
+    return any(r.id == request.id for r in queue)
 
 
 def _supersede(draft: Draft, to: int) -> None:

@@ -107,6 +107,17 @@ class Request:
     remove: int = 0
     names: tuple[str, ...] = ()
     origin: str = "request"  # request | replace (its second half) | growth | shrink | notice
+    id: str = ""  # the client's own; under it the request can be asked for again
+    hosts: tuple[str, ...] = ()  # whose members leave; `names` are found when its turn comes
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a request ended."""
+
+    id: str
+    ok: bool
+    detail: str
 
 
 class ChangeStage(enum.Enum):
@@ -168,6 +179,7 @@ class State:
     change: Change | None = None
     forming: Forming | None = None
     queue: tuple[Request, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()  # of the latest requests, for clients that ask again
     serial: int = 0  # the number of the next member's name
     launched_at: float | None = None  # when the first members were started
     resets: int = 0
@@ -217,6 +229,7 @@ def durable(state: State) -> tuple[object, ...]:
         state.generation,
         state.wanted,
         state.queue,
+        state.outcomes,
         state.resets,
         state.serial,
         state.exit_code,

@@ -4,6 +4,8 @@ People ask for sizes, hosts and members give notice, and the job itself grows ba
 size when there is room. A notice cannot wait, so it comes first; people come before the job itself.
 """
 
+from dataclasses import replace
+
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import MemberState, Mode, Request, Stage, State
@@ -43,6 +45,14 @@ def objection(request: Request, state: State) -> str | None:
     if target < state.spec.min_np:
         return f"{target} members are fewer than --min-np {state.spec.min_np}"
     return None
+
+
+def resolved(request: Request, state: State) -> Request:
+    """With the names of the members on the hosts that it speaks of."""
+    if not request.hosts:
+        return request
+    names = tuple(m.name for m in state.named(state.world) if m.host in request.hosts)
+    return replace(request, names=names)
 
 
 def next_wish(draft: Draft) -> Request | None:
