@@ -205,10 +205,25 @@ class Log:
                 done += os.write(self.descriptor, memoryview(data)[done:])
         except OSError:
             done = data.rfind(b"\n", 0, done) + 1
-            if self.descriptor >= 0:
-                os.ftruncate(self.descriptor, self.size + done)
+            self.cut_to(self.size + done)
         self.size += done
         return done
+
+    def cut_to(self, size: int) -> None:
+        """Take half a line away again. A disk that refuses that too must not end the instance."""
+        try:
+            if self.descriptor >= 0:
+                os.ftruncate(self.descriptor, size)
+        except OSError:
+            self.close()  # when it is opened again, the half line is ended
+
+    def close(self) -> None:
+        descriptor, self.descriptor, self.size = self.descriptor, -1, 0
+        try:
+            if descriptor >= 0:
+                os.close(descriptor)
+        except OSError:  # some file systems tell only now that there was no room
+            return
 
     def open(self) -> None:
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -222,9 +237,7 @@ class Log:
                 os.replace(self.names[number - 1], self.names[number])
             except OSError:  # there are not so many yet
                 continue
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor, self.size = -1, 0
+        self.close()
 
 
 class Keeper:
