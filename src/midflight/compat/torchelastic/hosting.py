@@ -7,12 +7,13 @@ starts from there.
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from midflight import terminal
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.exit_codes import REPLACED
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saves, written
@@ -21,7 +22,6 @@ from midflight.coordinator.shell import Shell, now
 from midflight.errors import StoreUnavailable
 from midflight.protocol.messages import KeepState
 
-REPLACED = 3  # how a shell ends whose job another one has taken over
 _KEEP_SECONDS = 2.0  # for agents to say that they have the state
 _LOOK_SECONDS = 0.1
 _RETIRE_SECONDS = 1.0
@@ -42,10 +42,7 @@ class PlainPrinter(Printer):
     def output(
         self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
     ) -> None:
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            target.write("".join(line + "\n" for line in lines))
-            target.flush()
+        (terminal.err if stream == "stderr" else terminal.out)(lines)
 
 
 class Spreading:
