@@ -181,7 +181,10 @@ class Membership:
         if self.group is not None and self.group.generation == generation:
             self.say_settled(generation)
             return
-        if generation <= self._over or (self._switch and self._switch.world == message.world):
+        known = self._switch
+        if generation <= self._over or (
+            known is not None and known.world == message.world and known.step <= message.step
+        ):
             return
         self._switch = message
         if self._env.member in message.world:
