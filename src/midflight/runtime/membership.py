@@ -82,7 +82,7 @@ class Membership:
         self._begun = -1  # the step that the training thread is in
         self._leaving = False
         self._finished = False
-        self._notice: float | None = None
+        self._leave_until: float | None = None  # when this process will be ended
         self.link = Link(env, secret, self)
 
     # --- called by the link's thread --------------------------------------------------------
@@ -104,8 +104,8 @@ class Membership:
         if self.group is not None and self.group.is_cut and self.group.generation > self._over:
             generation, step = self.group.generation, self._trainer.steps_done
             again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
-        if self._notice is not None:
-            again.append(say.MemberLeaving(self._notice))
+        if self._leave_until is not None:
+            again.append(say.MemberLeaving(max(0.0, self._leave_until - time.monotonic())))
         return again
 
     def hear(self, message: object) -> None:
@@ -307,11 +307,17 @@ class Membership:
         """SIGTERM is a preemption notice, unless the script has other plans for it."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: self.leave_on_notice(grace))
+            pid = os.getpid()  # a DataLoader's worker inherits the handler, but is no member
+            signal.signal(
+                signal.SIGTERM,
+                lambda *_: self.leave_on_notice(grace) if os.getpid() == pid else None,
+            )
 
     def leave_on_notice(self, seconds: float) -> None:
-        self._notice = seconds
-        self.link.send(say.MemberLeaving(seconds))
+        """Called in a signal handler, too: takes no lock that the interrupted code may hold."""
+        if self._leave_until is None:  # being told again gives nobody more time
+            self._leave_until = time.monotonic() + seconds
+        self.link.say_pending()
 
 
 def _no_answer(coming: Coming, problem: str) -> None:
