@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import Beat, MemberJoined
-from midflight.runtime.link import Link
+from midflight.runtime.link import Absence, Link
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 
@@ -24,6 +24,9 @@ class Member:
 
     def pending(self) -> Sequence[object]:
         return self.news
+
+    def need(self) -> str | None:
+        return None
 
     def hear(self, message: object) -> None:
         raise AssertionError(message)
@@ -54,3 +57,10 @@ def test_a_member_that_was_never_let_in_takes_the_first_refusal_at_its_word() ->
         link.start()
         assert "token does not match" in member.gave_up.get(timeout=PATIENCE)
         link.close()
+
+
+def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:
+    absence = Absence()
+    needs = [None, None, "step 1", "step 1", None, "step 2", "step 3", "a world", "a world"]
+    counted = [absence.seconds(need, 10.0 * number) for number, need in enumerate(needs)]
+    assert counted == [0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 10.0]

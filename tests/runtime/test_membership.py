@@ -1,17 +1,22 @@
 """What a member does about its orders: pure decisions, with a link that reaches nobody."""
 
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from midflight.errors import GivenUp
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import MemberJoined, MemberLeaving, Switch
+from midflight.protocol.messages import Dismiss, MemberJoined, MemberLeaving, Over, Switch
 from midflight.protocol.world import Member, World
 from midflight.runtime.group import Group
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.layout import Layout
-from midflight.runtime.membership import Leave, Membership
-from tests.runtime.coordinators import OURS, Coordinators
+from midflight.runtime.membership import Dismissed, Leave, Membership, Order
+from tests.runtime.coordinators import OURS, PATIENCE, Coordinators
 
 NOBODY = "127.0.0.1:1"
 
@@ -94,3 +99,86 @@ def test_a_signal_that_interrupts_a_send_does_not_wait_for_it() -> None:
             second = coordinator.first(MemberLeaving).notice
         member.link.close()
     assert 29.0 < second < first <= 30.0, "being told twice gives nobody more time"
+
+
+class Waiting:
+    """The training thread, in a thread of its own, waiting for an order."""
+
+    def __init__(self, ask: Callable[[], Order | None]) -> None:
+        self._ask = ask
+        self._answer: Order | None = None
+        self._error: Exception | None = None
+        self.busy = 0.0  # seconds of a core that the waiting has cost
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.thread_time()
+        try:
+            self._answer = self._ask()
+        except GivenUp as error:
+            self._error = error
+        self.busy = time.thread_time() - began
+
+    def outcome(self) -> Order | None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+def test_a_member_that_has_finished_waits_without_using_a_core() -> None:
+    member = a_member(elastic_timeout=0.01)
+    waiting = Waiting(lambda: member.next_order(9, idle=True))
+    time.sleep(0.5)  # far beyond twice the elastic timeout
+    member.hear(Dismiss("training is over", failed=False))
+    assert isinstance(waiting.outcome(), Dismissed)
+    assert waiting.busy < 0.1
+
+
+def test_a_whole_world_trains_on_without_a_coordinator_however_long() -> None:
+    member = a_member(elastic_timeout=0.1)
+    member.link.start()
+    time.sleep(1.0)
+    assert member.group is not None and not member.group.is_cut
+    assert member.next_order(1) is None
+    member.link.close()
+
+
+def test_a_broken_world_waits_for_a_coordinator_up_to_the_elastic_timeout() -> None:
+    member = a_member(elastic_timeout=0.3)
+    member.link.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert member.group is not None
+    member.broke(member.group, 0, "connection reset by peer")
+    with pytest.raises(GivenUp):
+        Waiting(lambda: member.next_order(0)).outcome()
+    assert time.monotonic() - began >= 0.3, "it counts from the moment of need"
+    member.link.close()
+
+
+def test_a_member_that_has_finished_does_not_wait_for_a_lost_coordinator_for_ever() -> None:
+    member = a_member(elastic_timeout=0.1)
+    member.link.start()
+    order = Waiting(lambda: member.next_order(9, idle=True)).outcome()
+    member.link.close()
+    assert isinstance(order, Dismissed) and not order.failed, "its training is complete"
+    assert "coordinator did not answer" in order.reason
+
+
+def test_what_a_member_needs_of_its_coordinator() -> None:
+    member = a_member(step=5)
+    trainer = member._trainer
+    assert member.need() is None
+    trainer.waiting = True
+    first = member.need()
+    assert first is not None, "in a collective that may never end"
+    assert isinstance(trainer, Trainer)
+    trainer.steps_done = 6
+    assert member.need() not in (None, first), "but it is another one"
+    trainer.waiting = False
+    assert member.need() is None
+    member.hear(Over(1))
+    assert member.need() == "a world"

@@ -1,8 +1,9 @@
 """The thread that keeps a member in touch with the coordinator.
 
 It dials, says who this is and how far it has come, sends heartbeats, and passes what it hears to
-the session. When the coordinator is away, training goes on and the thread keeps dialling; after
-the elastic timeout without an answer it tells the session to give up. Nothing here touches torch.
+the session. When the coordinator is away, training goes on and the thread keeps dialling. Only if
+the session needs an answer (`need`) and none comes within the elastic timeout does it tell the
+session to give up. Nothing here touches torch.
 """
 
 import contextlib
@@ -47,6 +48,10 @@ class Listener(Protocol):
     def beat(self) -> Beat: ...
     def pending(self) -> Sequence[object]:
         """What has to be said (again) after a reconnect, or when `say_pending` was called."""
+        ...
+
+    def need(self) -> str | None:
+        """What it cannot go on without, and only a coordinator can give; None: nothing."""
         ...
 
     def hear(self, message: object) -> None: ...
@@ -129,7 +134,7 @@ class Link:
 
     def _dial(self) -> SyncWire:
         pause, longest = REDIAL_SECONDS
-        deadline = time.monotonic() + self._env.elastic_timeout
+        absence = Absence()
         while True:
             try:
                 wire = dial_blocking(
@@ -141,7 +146,8 @@ class Link:
             except MidflightError as error:
                 if isinstance(error, HandshakeRefused) and not self._known:
                     raise
-                if time.monotonic() > deadline or self._closing.wait(pause):
+                missed = absence.seconds(self._listener.need(), time.monotonic())
+                if missed > self._env.elastic_timeout or self._closing.wait(pause):
                     raise Unreachable(
                         f"the coordinator did not answer for {self._env.elastic_timeout:g} s "
                         f"({error})"
@@ -233,6 +239,19 @@ class Link:
         for ticket in tuple(self._tickets.values()):
             if ticket.generation <= self._cancelled:
                 ticket.cancel()
+
+
+class Absence:
+    """How long one and the same thing has been needed of a coordinator that does not answer."""
+
+    def __init__(self) -> None:
+        self._need: str | None = None
+        self._since = 0.0
+
+    def seconds(self, need: str | None, now: float) -> float:
+        if need != self._need:
+            self._need, self._since = need, now
+        return 0.0 if need is None else now - self._since
 
 
 class _Ticket:
