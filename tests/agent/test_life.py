@@ -139,16 +139,24 @@ async def test_a_coordinator_that_says_nothing_is_dialled_again(tmp_path: Path) 
 
 
 @scenario
-async def test_an_agent_gives_up_when_the_coordinator_stays_away(tmp_path: Path) -> None:
-    async with staged(tmp_path, "--reconnect-timeout", "0.5") as stage:
-        pids = await family(stage)
+async def test_an_agent_without_a_coordinator_keeps_its_members_and_ends_after_the_last(
+    tmp_path: Path,
+) -> None:
+    async with staged(tmp_path, "--reconnect-timeout", "0.2") as stage:
+        gate = make_fifo(tmp_path / "gate")
+        stage.start("m1", "sh", "-c", "echo up; read line < $FIFO", FIFO=gate)
+        member = await stage.coordinator.first(MemberStarted)
+        await stage.coordinator.line("up")
         await stage.coordinator.vanish()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2.0):  # it dials once a second at least
+                await stage.exit_code()
+        os.kill(member.pid, 0)  # it is there
+        (tmp_path / "gate").write_text("now\n")
         assert await stage.exit_code() == 1
-        for pid in pids:
-            await ended(pid)
         assert stage.agent.stderr is not None
         last = (await stage.agent.stderr.read()).decode().splitlines()[-1]
-        assert last.startswith("midflight agent host-1: gave up and took the members down")
+        assert last.startswith("midflight agent host-1: gave up: no coordinator at")
 
 
 @scenario

@@ -2,8 +2,8 @@
 
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase
-from midflight.protocol.messages import Dismiss, Over
-from tests.coordinator.fake_members import Fate
+from midflight.protocol.messages import Dismiss, Over, Switch
+from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, stable, started
 
 HOSTS = {"h0": 2, "h1": 2, "h2": 2}
@@ -191,3 +191,22 @@ def test_a_member_with_a_notice_before_training_goes_at_once() -> None:
     cluster.settle()
     notice(cluster, "m0")
     assert "m0" not in cluster.running
+
+
+def test_a_step_that_turns_out_to_outlast_the_notice_is_given_up_in_time() -> None:
+    cluster = started(HOSTS, np=3)
+    notice(cluster, "m1", seconds=10.0)
+    assert cluster.phase is Phase.SWITCHING
+    cluster.members["m0"].health = Health.STUCK  # in the forward pass, say; the others wait for it
+    first = cluster.heard("m1", Switch)[-1].step
+    cluster.run(7.5)
+    assert cluster.members["m1"].left_in is None
+    cluster.run(1.0)
+    assert cluster.heard("m1", Switch)[-1].step == cluster.members["m1"].step < first
+    assert cluster.members["m1"].left_in is not None
+    assert len(cluster.heard("m1", Switch)) == 2
+    cluster.kill("m1")  # its notice is over
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.run(1.0)
+    assert untouched(cluster, "m0") and cluster.state.resets == 0
+    assert "m1" not in cluster.world and {"m0", "m2"} <= set(cluster.world)

@@ -317,3 +317,13 @@ def test_a_beat_from_before_a_member_settled_does_not_set_it_back() -> None:
     assert cluster.state.members["m1"].step == 1_000_000
     told(cluster, "m1", step=1_000_001, heard_at=before + 0.12)
     assert cluster.state.members["m1"].rate < 100
+
+
+def test_the_pace_of_long_steps_is_known_between_them_too() -> None:
+    cluster = started(HOSTS, np=2)
+    began, step = cluster.now, cluster.members["m1"].step + 1
+    paces = []
+    for beat in range(1, 150):
+        told(cluster, "m1", step + beat // 50, began + beat * 0.2)  # 10 s a step
+        paces.append(cluster.state.members["m1"].rate)
+    assert all(0.05 < pace < 0.2 for pace in paces[-30:]), paces[-30:]

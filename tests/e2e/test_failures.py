@@ -9,6 +9,8 @@ import pytest
 
 from tests.e2e.runs import (
     COUNTING,
+    PATIENCE,
+    STEPS,
     Run,
     agents_of,
     by_rank,
@@ -212,3 +214,19 @@ def test_a_killed_launcher_takes_nobody_along_and_can_be_started_again(tmp_path:
             assert [m["pid"] for m in ranked(after)] == [m["pid"] for m in ranked(before)]
             assert run.finish() == 0
             check_complete(run)
+
+
+def test_a_world_without_a_coordinator_completes_its_training_and_ends(tmp_path: Path) -> None:
+    with Run(tmp_path, *FLAGS, "--elastic-timeout", "2") as run:
+        before = run.await_stable(3, beyond=3)
+        os.kill(run.launcher.pid, signal.SIGKILL)
+        os.kill(coordinator_of(run), signal.SIGKILL)
+        run.launcher.wait()
+        time.sleep(4.0)  # far beyond the elastic timeout
+        assert {m["pid"] for m in ranked(before)} <= set(run.left_over())
+        run.epochs = before["step"] // STEPS + 4
+        run.hurry()
+        deadline = time.monotonic() + PATIENCE
+        while run.left_over() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        check_complete(run)

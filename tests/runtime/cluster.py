@@ -60,9 +60,15 @@ class FakeSession:
         self.due.append(lambda: setattr(self, "cursor", cursor))
 
 
-def feed_for(session: FakeSession, plan: Plan, workers: int = 0) -> Feed:
+def feed_for(
+    session: FakeSession, plan: Plan, workers: int = 0, prefetch: int | None = None
+) -> Feed:
+    """`prefetch`: how many batches each worker loads ahead; None: as many as torch's default."""
     sampler = ElasticBatchSampler(plan, session.schedule)
-    return Feed(session, build_loader(Numbers(plan.samples), sampler, num_workers=workers), sampler)
+    loader = build_loader(
+        Numbers(plan.samples), sampler, num_workers=workers, prefetch_factor=prefetch
+    )
+    return Feed(session, loader, sampler)
 
 
 def train(feed: Feed, session: FakeSession) -> list[Batch]:
@@ -80,9 +86,9 @@ def used(batches: list[Batch]) -> list[int]:
 
 
 class Member:
-    def __init__(self, plan: Plan, workers: int, seat: Seat) -> None:
+    def __init__(self, plan: Plan, workers: int, prefetch: int | None, seat: Seat) -> None:
         self.session = FakeSession(seat)
-        self.feed = feed_for(self.session, plan, workers)
+        self.feed = feed_for(self.session, plan, workers, prefetch)
         self.batches: Generator[Batch] = iter(self.feed)  # type: ignore[assignment]
 
     def take(self, extent: Extent, micros: int | None = None) -> list[Batch]:
@@ -106,8 +112,15 @@ class Member:
 class Cluster:
     """Members that go through the plan together, in worlds that come and go."""
 
-    def __init__(self, plan: Plan, size: int, workers: int, chance: random.Random) -> None:
-        self.plan, self.workers, self.chance = plan, workers, chance
+    def __init__(
+        self,
+        plan: Plan,
+        size: int,
+        workers: int,
+        chance: random.Random,
+        prefetch: int | None = None,
+    ) -> None:
+        self.plan, self.workers, self.prefetch, self.chance = plan, workers, prefetch, chance
         self.order = EpochOrder(plan.samples, seed=plan.seed, shuffle=plan.shuffle)
         self.cursor = Cursor()
         self.generation = 1
@@ -116,7 +129,7 @@ class Cluster:
         self.ledger: list[tuple[int, int]] = []
 
     def newcomer(self, rank: int, size: int) -> Member:
-        member = Member(self.plan, self.workers, Seat(self.generation, rank, size))
+        member = Member(self.plan, self.workers, self.prefetch, Seat(self.generation, rank, size))
         member.session.receive(self.cursor)
         return member
 
@@ -132,14 +145,18 @@ class Cluster:
 
     def happen(self) -> None:
         """One attempt at a step, and what becomes of it."""
-        what = self.chance.choices(["step", "plan", "withdraw", "fail", "split"], [8, 3, 1, 2, 1])[
-            0
-        ]
+        kinds = {"step": 8, "plan": 3, "withdraw": 1, "fail": 2, "split": 1, "late": 1}
+        (what,) = self.chance.choices(list(kinds), list(kinds.values()))
         extent = self.plan.extent_at(self.cursor)
         if what == "plan":
             self.foresee()
         if what == "withdraw":
             self.withdraw()
+        if what == "late":  # the news of a switch comes when its step has begun
+            for member in self.world:
+                member.take(extent, self.chance.choice([0, 1, None]))
+            self.foresee(within=0)
+            return
         if what == "fail":
             for member in self.world:  # somewhere in the middle of the step
                 member.take(extent, self.chance.choice([0, 1, None]))
@@ -168,10 +185,10 @@ class Cluster:
         kept = self.chance.sample(members, self.chance.randint(1, len(members)))
         return [*kept, *[None] * self.chance.randint(0, 3 - len(kept))]
 
-    def foresee(self) -> None:
+    def foresee(self, within: int = 6) -> None:
         """A planned resize, a few steps ahead: sometimes beyond what is loaded, sometimes not."""
         self.withdraw()
-        step = self.cursor.step + self.chance.randint(1, 6)
+        step = self.cursor.step + self.chance.randint(min(within, 1), within)
         world = self.reshaped(self.world)
         self.planned = (step, world)
         for rank, member in enumerate(world):

@@ -20,8 +20,10 @@ ALONE = Seat(generation=1, rank=0, size=1)
 # ------------------------------------------------------------------ the whole job, as it may go
 
 
-def every_sample_counts_once(plan: Plan, size: int, workers: int, seed: int) -> None:
-    cluster = Cluster(plan, size, workers, random.Random(seed))
+def every_sample_counts_once(
+    plan: Plan, size: int, workers: int, seed: int, prefetch: int | None = None
+) -> None:
+    cluster = Cluster(plan, size, workers, random.Random(seed), prefetch)
     try:
         cluster.run()
     finally:
@@ -42,6 +44,13 @@ def test_every_sample_counts_once_with_workers_that_load_ahead(seed: int) -> Non
     micro = [None, 2][seed % 2]
     plan = Plan(samples=31, global_batch_size=5, micro_batch_size=micro, seed=seed, epochs=2)
     every_sample_counts_once(plan, size=1 + seed % 2, workers=2, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_sample_counts_once_if_all_switches_are_within_what_is_prefetched(seed: int) -> None:
+    micro = [None, 2][seed % 2]
+    plan = Plan(samples=61, global_batch_size=5, micro_batch_size=micro, seed=seed, epochs=2)
+    every_sample_counts_once(plan, size=1 + seed % 2, workers=1, seed=seed, prefetch=16)
 
 
 # --------------------------------------------------------------- what is loaded ahead, and stale
@@ -74,6 +83,39 @@ def test_a_switch_within_the_horizon_costs_the_batches_loaded_for_the_old_world(
     feed.close()
     assert seats == {step: 1 if step < 3 else 2 for step in range(16)}
     assert 0 < feed.dropped <= 5
+
+
+def test_what_a_switch_within_the_horizon_needs_is_loaded_before_it_is_due() -> None:
+    session = FakeSession(Seat(1, 0, 1))
+    plan = Plan(samples=400, global_batch_size=4, epochs=1)
+    feed = feed_for(session, plan, workers=2, prefetch=8)
+    for batch in feed:
+        if batch.step == 10:
+            session.schedule.foresee(13, Seat(2, 1, 2))
+        if batch.step == 12:
+            ahead = [(i.extent.step, i.seat.generation) for i in feed.sampler.issued]
+            assert ahead[-2:] == [(13, 2), (14, 2)]
+        if batch.step == 20:
+            session.schedule.foresee(40, Seat(3, 0, 1))
+        session.complete()
+    feed.close()
+    assert session.cursor == Cursor(100, 0, 400)
+    assert feed.dropped == 14  # steps 13 to 26: the others were never asked for
+
+
+def test_a_second_switch_drops_only_what_was_loaded_for_the_first() -> None:
+    session = FakeSession(Seat(1, 0, 1))
+    plan = Plan(samples=400, global_batch_size=4, epochs=1)
+    feed = feed_for(session, plan, workers=1, prefetch=16)
+    for batch in feed:
+        if batch.step == 10:
+            session.schedule.foresee(12, Seat(2, 1, 2))
+        if batch.step == 11:
+            session.schedule.foresee(30, Seat(3, 1, 2))
+        session.complete()
+    feed.close()
+    assert feed.dropped == 15
+    assert session.cursor == Cursor(100, 0, 400)
 
 
 def test_a_withdrawn_switch_leaves_the_old_seat_in_force() -> None:

@@ -1,19 +1,12 @@
 """A member's line to its coordinator, over real sockets: whose refusal counts, whose does not."""
 
-import asyncio
 import queue
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-from midflight.errors import MidflightError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import Beat, MemberJoined
-from midflight.protocol.wire import AsyncWire, accept
-from midflight.runtime.link import Link
-
-OURS, THEIRS = b"the secret of this run", b"the secret of another"
-PATIENCE = 20.0
+from midflight.runtime.link import Absence, Link
+from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 
 class Member:
@@ -21,6 +14,7 @@ class Member:
 
     def __init__(self) -> None:
         self.gave_up: queue.Queue[str] = queue.Queue()
+        self.news: tuple[object, ...] = ()
 
     def greeting(self) -> MemberJoined:
         return MemberJoined(1, 0, 0, "")
@@ -29,51 +23,16 @@ class Member:
         return Beat(0, 0, waiting=False)
 
     def pending(self) -> Sequence[object]:
-        return ()
+        return self.news
+
+    def need(self) -> str | None:
+        return None
 
     def hear(self, message: object) -> None:
         raise AssertionError(message)
 
     def give_up(self, reason: str) -> None:
         self.gave_up.put(reason)
-
-
-class Coordinators:
-    """One address; at first its coordinator knows one secret, after its death another's does."""
-
-    def __init__(self, *secrets: bytes) -> None:
-        self._secrets = list(secrets)
-        self.met: queue.Queue[object] = queue.Queue()
-        self.address = ""
-        self._ready = threading.Event()
-        self._stop: asyncio.Event | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        async with await asyncio.start_server(self._answer, "127.0.0.1", 0) as server:
-            self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            self._ready.set()
-            await self._stop.wait()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wire = AsyncWire(reader, writer)
-        try:
-            await accept(wire, self._secrets.pop(0) if self._secrets[1:] else self._secrets[0])
-            self.met.put(await wire.receive())
-        except MidflightError as error:
-            self.met.put(error)
-        finally:
-            wire.close()
-
-    @contextmanager
-    def serving(self) -> Iterator["Coordinators"]:
-        self._thread.start()
-        assert self._ready.wait(PATIENCE)
-        yield self
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(PATIENCE)
 
 
 def worker_env(coordinator: str) -> WorkerEnv:
@@ -98,3 +57,10 @@ def test_a_member_that_was_never_let_in_takes_the_first_refusal_at_its_word() ->
         link.start()
         assert "token does not match" in member.gave_up.get(timeout=PATIENCE)
         link.close()
+
+
+def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:
+    absence = Absence()
+    needs = [None, None, "step 1", "step 1", None, "step 2", "step 3", "a world", "a world"]
+    counted = [absence.seconds(need, 10.0 * number) for number, need in enumerate(needs)]
+    assert counted == [0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 10.0]

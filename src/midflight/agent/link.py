@@ -2,7 +2,9 @@
 
 To the rest of the agent a broken line is invisible: `say` always works, and what cannot be sent
 now is sent after the reconnect. Only if nobody answers at all, if the first answer is a refusal,
-or if the coordinator stays away for too long does `run` end, with an error that says so.
+or if the coordinator stays away for too long and no member is left does `run` end, with an error
+that says so. Members are never taken down because nobody answers: those of a whole world train on,
+and the others give up by themselves.
 """
 
 import asyncio
@@ -30,12 +32,17 @@ class Link:
         settings: Settings,
         greet: Callable[[AsyncWire], list[object]],
         handle: Callable[[object], None],
+        is_needed: Callable[[], bool],
         log: logging.Logger,
     ) -> None:
-        """`greet` gives the first words on each new connection; `handle` gets what is heard."""
+        """`greet` gives the first words on each new connection; `handle` gets what is heard.
+
+        While `is_needed`, a coordinator that was lost is dialled for ever.
+        """
         self._settings = settings
         self._greet = greet
         self._handle = handle
+        self._is_needed = is_needed
         self._log = log
         self._outbox = Outbox()
         self._wire: AsyncWire | None = None
@@ -85,10 +92,13 @@ class Link:
         try:
             return await self._dial(patience, insist=True)
         except Unreachable as error:
-            raise Unreachable(f"gave up and took the members down: {error}") from None
+            raise Unreachable(f"gave up: {error}, and no member is left here") from None
 
     async def _dial(self, patience: float, insist: bool = False) -> AsyncWire:
-        """Try until somebody answers; a refusal is an answer, unless we `insist`."""
+        """Try until somebody answers; a refusal is an answer, unless we `insist`.
+
+        An agent that insists outlives its members, whatever its patience.
+        """
         settings = self._settings
         deadline = time.monotonic() + patience
         pause = _SHORTEST_PAUSE
@@ -104,9 +114,9 @@ class Link:
             except (MidflightError, TimeoutError) as error:
                 self._log.info("no coordinator yet: %s", str(error) or "no answer")
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 and not (insist and self._is_needed()):
                 raise Unreachable(f"no coordinator at {where} within {patience:g} s")
-            await asyncio.sleep(min(pause, left))
+            await asyncio.sleep(min(pause, left) if left > 0 else pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _serve(self, wire: AsyncWire) -> None:

@@ -1,8 +1,9 @@
 """The agent itself: orders from the coordinator and signals in, exit code out.
 
 It ends in one of four ways, each once its members are gone: the coordinator says Shutdown (0), a
-notice by SIGTERM has been used (0), SIGINT (130), or the coordinator stays away (an error from
-the link). The parts it connects: the link, the members, the pool of standbys, the processes.
+notice by SIGTERM has been used (0), SIGINT (130), or the coordinator stays away and no member is
+left (an error from the link). The parts it connects: the link, the members, the pool of standbys,
+the processes.
 """
 
 import asyncio
@@ -70,7 +71,7 @@ class Agent:
         self._leave_at: float | None = None  # when the notice is used up, by the loop's clock
         self._processes = Processes(f"{MARK}={settings.mark}")
         self._pool = StandbyPool(settings.warm, self._processes, settings.base_environment(), log)
-        self._link = Link(settings, self._greet, self._handle, log)
+        self._link = Link(settings, self._greet, self._handle, lambda: bool(self._members), log)
         self._members = Members(
             settings, self._processes, self._pool, self._link.say, log, self._around.open_outlet
         )

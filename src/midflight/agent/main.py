@@ -58,7 +58,12 @@ def options() -> argparse.ArgumentParser:
     add("--warm", type=_at_least(0), default=0, metavar="N", help="members kept ready to start")
     add("--grace", type=_seconds, default=30.0, help="notice given on SIGTERM, s (default 30)")
     add("--join-timeout", type=_seconds, default=30.0, help="for the first answer, s (default 30)")
-    add("--reconnect-timeout", type=_seconds, default=600.0, help="without coordinator (600 s)")
+    add(
+        "--reconnect-timeout",
+        type=_seconds,
+        default=600.0,
+        help="without coordinator and members (600 s)",
+    )
     add("--verbose", action="store_true", help="tell what is being done")
     return parser
 

@@ -135,7 +135,10 @@ class Job(Session):
 
     def begin(self, issued: Issued) -> bool:
         """The feed hands a micro batch out."""
-        if self._broken or (self._membership and issued.seat.generation != self._generation):
+        group = self._group
+        if self._broken or (group is not None and group.is_cut):
+            return False  # the step is void: nobody waits for the rest of its micro batches
+        if self._membership and issued.seat.generation != self._generation:
             return False
         if issued.micro == 0:
             self._own = (0, 0)

@@ -1,11 +1,14 @@
 """The thread that keeps a member in touch with the coordinator.
 
 It dials, says who this is and how far it has come, sends heartbeats, and passes what it hears to
-the session. When the coordinator is away, training goes on and the thread keeps dialling; after
-the elastic timeout without an answer it tells the session to give up. Nothing here touches torch.
+the session. When the coordinator is away, training goes on and the thread keeps dialling. Only if
+the session needs an answer (`need`) and none comes within the elastic timeout does it tell the
+session to give up. Nothing here touches torch.
 """
 
 import contextlib
+import io
+import os
 import select
 import socket
 import threading
@@ -44,7 +47,11 @@ class Listener(Protocol):
     def greeting(self) -> MemberJoined: ...
     def beat(self) -> Beat: ...
     def pending(self) -> Sequence[object]:
-        """What has to be said again after a reconnect."""
+        """What has to be said (again) after a reconnect, or when `say_pending` was called."""
+        ...
+
+    def need(self) -> str | None:
+        """What it cannot go on without, and only a coordinator can give; None: nothing."""
         ...
 
     def hear(self, message: object) -> None: ...
@@ -64,6 +71,9 @@ class Link:
         # Once let in, a refusal is a stranger's, who has the coordinator's old address by now.
         self._known = False
         self._closing = threading.Event()
+        woken, waker = os.pipe()
+        os.set_blocking(waker, False)
+        self._woken, self._waker = io.FileIO(woken, "r"), io.FileIO(waker, "w")
         self._thread = threading.Thread(target=self._run, name="midflight-link", daemon=True)
 
     def start(self) -> None:
@@ -75,7 +85,12 @@ class Link:
         if wire is not None:
             with contextlib.suppress(OSError):
                 wire.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():
+            self.say_pending()
+            self._thread.join(timeout=2.0)
+        if not self._thread.is_alive():
+            self._waker.close()
+            self._woken.close()
 
     def send(self, message: object) -> bool:
         """False if it could not be sent; what matters is said again after a reconnect."""
@@ -88,6 +103,14 @@ class Link:
             except (ConnectionLost, TimeoutError):
                 return False
             return True
+
+    def say_pending(self) -> None:
+        """Have the thread say at once what is pending.
+
+        Takes no lock, so that a signal handler may call it whatever it has interrupted.
+        """
+        with contextlib.suppress(OSError, ValueError):  # ValueError: the link has been closed
+            self._waker.write(b"!")  # a full pipe wakes it as well
 
     # --- the thread -------------------------------------------------------------------------
 
@@ -111,7 +134,7 @@ class Link:
 
     def _dial(self) -> SyncWire:
         pause, longest = REDIAL_SECONDS
-        deadline = time.monotonic() + self._env.elastic_timeout
+        absence = Absence()
         while True:
             try:
                 wire = dial_blocking(
@@ -123,7 +146,8 @@ class Link:
             except MidflightError as error:
                 if isinstance(error, HandshakeRefused) and not self._known:
                     raise
-                if time.monotonic() > deadline or self._closing.wait(pause):
+                missed = absence.seconds(self._listener.need(), time.monotonic())
+                if missed > self._env.elastic_timeout or self._closing.wait(pause):
                     raise Unreachable(
                         f"the coordinator did not answer for {self._env.elastic_timeout:g} s "
                         f"({error})"
@@ -135,20 +159,27 @@ class Link:
             self._wire = wire
         for ticket in tuple(self._tickets.values()):
             self.send(ticket.question)
-        for message in self._listener.pending():
-            self.send(message)
+        self._say_all(self._listener.pending())
         heard = next_beat = time.monotonic()
         while not self._closing.is_set():
             now = time.monotonic()
             if now >= next_beat:
                 self.send(self._listener.beat())
                 next_beat = now + BEAT_SECONDS
-            readable, _, _ = select.select([wire.sock], [], [], next_beat - now)
-            if readable:
+            sources: list[socket.socket | io.FileIO] = [wire.sock, self._woken]
+            readable, _, _ = select.select(sources, [], [], next_beat - now)
+            if self._woken in readable:
+                self._woken.read(1 << 10)
+                self._say_all(self._listener.pending())
+            if wire.sock in readable:
                 self._hear(wire.receive())
                 heard = time.monotonic()
             elif time.monotonic() - heard > DEAF_SECONDS:
                 raise ConnectionLost("the coordinator has gone silent")
+
+    def _say_all(self, messages: Sequence[object]) -> None:
+        for message in messages:
+            self.send(message)
 
     def _hear(self, message: object) -> None:
         if isinstance(message, BeatHeard):
@@ -208,6 +239,19 @@ class Link:
         for ticket in tuple(self._tickets.values()):
             if ticket.generation <= self._cancelled:
                 ticket.cancel()
+
+
+class Absence:
+    """How long one and the same thing has been needed of a coordinator that does not answer."""
+
+    def __init__(self) -> None:
+        self._need: str | None = None
+        self._since = 0.0
+
+    def seconds(self, need: str | None, now: float) -> float:
+        if need != self._need:
+            self._need, self._since = need, now
+        return 0.0 if need is None else now - self._since
 
 
 class _Ticket:

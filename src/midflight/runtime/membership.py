@@ -82,7 +82,8 @@ class Membership:
         self._begun = -1  # the step that the training thread is in
         self._leaving = False
         self._finished = False
-        self._notice: float | None = None
+        self._idle = False  # nothing is left to be trained here: it waits to be let go
+        self._leave_until: float | None = None  # when this process will be ended
         self.link = Link(env, secret, self)
 
     # --- called by the link's thread --------------------------------------------------------
@@ -108,9 +109,19 @@ class Membership:
         if self.group is not None and self.group.is_cut and self.group.generation > self._over:
             generation, step = self.group.generation, self._trainer.steps_done
             again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
-        if self._notice is not None:
-            again.append(say.MemberLeaving(self._notice))
+        if self._leave_until is not None:
+            again.append(say.MemberLeaving(max(0.0, self._leave_until - time.monotonic())))
         return again
+
+    def need(self) -> str | None:
+        """What only a coordinator can give; None: a whole world trains on without one."""
+        if self._idle:
+            return "leave to end"
+        if self._entering is not None or not self._in_valid_world():
+            return "a world"
+        if self._trainer.waiting:  # for a peer that hangs, perhaps: only a coordinator could tell
+            return f"the end of step {self._trainer.steps_done}"
+        return None
 
     def hear(self, message: object) -> None:
         with self._news:
@@ -133,7 +144,7 @@ class Membership:
             self._news.notify_all()
 
     def give_up(self, reason: str) -> None:
-        """The coordinator cannot be reached any more: nobody may step on alone."""
+        """A coordinator is needed and cannot be reached: nobody may step on alone."""
         with self._news:
             self._given_up = reason
             self._end_everything()
@@ -185,7 +196,10 @@ class Membership:
         if self.group is not None and self.group.generation == generation:
             self.say_settled(generation)
             return
-        if generation <= self._over or (self._switch and self._switch.world == message.world):
+        known = self._switch
+        if generation <= self._over or (
+            known is not None and known.world == message.world and known.step <= message.step
+        ):
             return
         self._switch = message
         if self._env.member in message.world:
@@ -225,10 +239,12 @@ class Membership:
     def next_order(self, step: int, *, idle: bool = False) -> Order | None:
         """What has to be done before `step`; None: train it.
 
-        Blocks while there is no valid world. `idle`: there is no next step; wait for an order.
+        Blocks while there is no valid world. `idle`: there is no next step; wait for an order, as
+        long as the others train and a coordinator answers.
         """
-        deadline = time.monotonic() + 2 * self._env.elastic_timeout
+        deadline = None if idle else time.monotonic() + 2 * self._env.elastic_timeout
         with self._news:
+            self._idle = idle
             while True:
                 if (order := self._due_now(step)) is not None:
                     return order
@@ -236,11 +252,14 @@ class Membership:
                     self.due = self._switch is not None
                     self._begun = step
                     return None
-                if not self._news.wait(max(0.0, deadline - time.monotonic())) and not idle:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not self._news.wait(left):
                     raise GivenUp("no world has named this member for twice the elastic timeout")
 
     def _due_now(self, step: int) -> Order | None:
         if self._given_up is not None:
+            if self._idle:  # nobody is left who could want this member's state
+                return Dismissed(self._given_up, failed=False)
             raise GivenUp(self._given_up)
         if self._dismissed is not None:
             return self._dismissed
@@ -308,11 +327,17 @@ class Membership:
         """SIGTERM is a preemption notice, unless the script has other plans for it."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, lambda *_: self.leave_on_notice(grace))
+            pid = os.getpid()  # a DataLoader's worker inherits the handler, but is no member
+            signal.signal(
+                signal.SIGTERM,
+                lambda *_: self.leave_on_notice(grace) if os.getpid() == pid else None,
+            )
 
     def leave_on_notice(self, seconds: float) -> None:
-        self._notice = seconds
-        self.link.send(say.MemberLeaving(seconds))
+        """Called in a signal handler, too: takes no lock that the interrupted code may hold."""
+        if self._leave_until is None:  # being told again gives nobody more time
+            self._leave_until = time.monotonic() + seconds
+        self.link.say_pending()
 
 
 def _no_answer(coming: Coming, problem: str) -> None:

@@ -2,9 +2,11 @@
 
 `ElasticBatchSampler` is a `batch_sampler` for any DataLoader over a map-style dataset. It follows
 the plan and the schedule from a cursor on, and remembers in order what it issued, so that the feed
-knows what each loaded batch is without asking the loader. The DataLoader calls it in the training
-process, also when workers do the loading. One consumer: a new iteration ends the one before it.
-Whether an issued batch is still wanted when it arrives is the feed's decision.
+knows what each loaded batch is without asking the loader. If a switch is foreseen for a step that
+was issued already, it goes back to that step at once, so that the right data is there in time. The
+DataLoader calls it in the training process, also when workers do the loading. One consumer: a new
+iteration ends the one before it. Whether an issued batch is still wanted when it arrives is the
+feed's decision.
 """
 
 import hashlib
@@ -84,6 +86,7 @@ class ElasticBatchSampler(Sampler[list[int]]):
         self._order = EpochOrder(plan.samples, seed=plan.seed, shuffle=plan.shuffle)
         self._rest: deque[Issued] = deque()  # of the step being issued, never its first
         self._iteration = 0
+        self._version = schedule.version  # of the schedule, when what was issued was last checked
         self.rewind(Cursor())
 
     def example(self, rank: int, size: int) -> Issued:
@@ -97,6 +100,7 @@ class ElasticBatchSampler(Sampler[list[int]]):
         self._cursor = self.plan.rolled(cursor)
         self._epochs = self._cursor.epoch + 1 if self.plan.epochs is None else self.plan.epochs
         self._rest.clear()
+        self._since_rewind = 0  # how many of those issued go on from there
         self.horizon = cursor.step - 1
 
     def ahead_of(self, extent: Extent, ticket: Ticket) -> int | None:
@@ -120,9 +124,7 @@ class ElasticBatchSampler(Sampler[list[int]]):
             yield list(issued.indices or issued.placeholder)
 
     def _issue(self) -> Issued | None:
-        if self._rest and self._rest[0].ticket != self._schedule.ticket(self._rest[0].extent.step):
-            self._cursor = self._rest[0].extent.before  # the world changed in mid step: cut anew
-            self._rest.clear()
+        self._go_back_if_stale()
         if not self._rest:
             cursor = self._upcoming()
             if cursor is None:
@@ -132,7 +134,20 @@ class ElasticBatchSampler(Sampler[list[int]]):
             self.horizon = cursor.step
         issued = self._rest.popleft()
         self.issued.append(issued)
+        self._since_rewind += 1
         return issued
+
+    def _go_back_if_stale(self) -> None:
+        """To the first step that was issued, or is being issued, for a seat that is not valid."""
+        version = self._schedule.version
+        if version == self._version:
+            return
+        self._version = version
+        arriving = tuple(self.issued)[-self._since_rewind :] if self._since_rewind else ()
+        for issued in (*arriving, *self._rest):
+            if issued.ticket != self._schedule.ticket(issued.extent.step):
+                self.rewind(issued.extent.before)
+                return
 
     def _upcoming(self) -> Cursor | None:
         """The step to be issued next; None: the last one was."""

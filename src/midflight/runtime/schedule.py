@@ -28,6 +28,7 @@ class Schedule:
     def __init__(self, seat: Seat) -> None:
         self._lock = threading.Lock()  # for writers; readers see one list or the next, both whole
         self._entries = [(ALWAYS, Ticket(0, seat))]  # steps and generations both grow along it
+        self.version = 0  # how often anything was changed
 
     @property
     def era(self) -> int:
@@ -61,6 +62,7 @@ class Schedule:
                 if start < step and known.seat.generation < seat.generation
             ]
             self._entries = [present, *earlier, (step, Ticket(present[1].era, seat))]
+            self.version += 1
             return True
 
     def withdraw(self, generation: int) -> bool:
@@ -69,6 +71,7 @@ class Schedule:
             present, *foreseen = self._entries
             kept = [entry for entry in foreseen if entry[1].seat.generation != generation]
             self._entries = [present, *kept]
+            self.version += 1
             return len(kept) < len(foreseen)
 
     def replace(self, seat: Seat) -> bool:
@@ -87,4 +90,5 @@ class Schedule:
                 if known.seat.generation > seat.generation
             ]
             self._entries = [(ALWAYS, Ticket(era, seat)), *newer]
+            self.version += 1
             return True

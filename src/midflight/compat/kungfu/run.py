@@ -175,11 +175,11 @@ def _kept(flags: RunFlags, code: int) -> int:
     """With -k: stay until somebody ends this process."""
     if flags.keep and code == 0:
         say("the workers have finished; -k keeps this process until it is ended")
-        ended = threading.Event()
+        ended: list[int] = []  # no Event: its lock may be held by what a signal interrupts
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-        while not ended.wait(_LOOK_SECONDS):
-            pass
+            signal.signal(number, lambda number, _: ended.append(number))
+        while not ended:
+            time.sleep(_LOOK_SECONDS)
     return code
 
 

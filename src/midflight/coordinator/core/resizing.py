@@ -20,8 +20,14 @@ from midflight.coordinator.core.state import (
     Stage,
     State,
 )
-from midflight.coordinator.core.switch_step import switch_step
-from midflight.coordinator.core.wishing import OWN_WISHES, objection, spares, target_of
+from midflight.coordinator.core.switch_step import LEAVE_SECONDS, step_in_flight, switch_step
+from midflight.coordinator.core.wishing import (
+    OWN_WISHES,
+    leaving_at,
+    objection,
+    spares,
+    target_of,
+)
 from midflight.protocol.messages import Abandon, Prepare, Switch
 from midflight.protocol.world import World
 
@@ -141,13 +147,43 @@ def _switch(draft: Draft, change: Change) -> None:
     state = draft.state
     world = change.world
     assert world is not None and state.world is not None
-    step = switch_step(state.named(state.world), state.best_step, draft.now)
-    draft.set(change=replace(change, stage=ChangeStage.SWITCHING, step=step))
+    until = _notice_ends(state, change, draft.now)
+    step = switch_step(state.named(state.world), state.best_step, draft.now, until)
     draft.set_members(world.names, stage=Stage.ACTIVE)
-    draft.enter(Phase.SWITCHING, f"{state.size} to {world.size} members at step {step}")
-    audience = dict.fromkeys((*state.world.names, *world.names))
-    draft.tell(audience, Switch(world, change.joiners, step), durable=True)
+    _publish(draft, replace(change, stage=ChangeStage.SWITCHING, step=step))
     draft.inform(change.request, f"switching to {world.size} members at step {step}")
+
+
+def _publish(draft: Draft, change: Change) -> None:
+    before, world = draft.state.world, change.world
+    assert before is not None and world is not None
+    draft.set(change=change)
+    draft.enter(Phase.SWITCHING, f"{before.size} to {world.size} members at step {change.step}")
+    audience = dict.fromkeys((*before.names, *world.names))
+    draft.tell(audience, Switch(world, change.joiners, change.step), durable=True)
+
+
+def _hurry(draft: Draft, change: Change) -> None:
+    """The step in flight takes longer than the notice of one who leaves: give it up."""
+    state = draft.state
+    until = _notice_ends(state, change, draft.now)
+    if until is None or draft.now < until - LEAVE_SECONDS:
+        return
+    step = step_in_flight(state.named(state.world), state.best_step, draft.now)
+    if step < change.step:
+        draft.say(f"step {step} takes longer than the notice: it will be repeated", "warning")
+        _publish(draft, replace(change, step=step))
+
+
+def _notice_ends(state: State, change: Change, now: float) -> float | None:
+    """When the first of those who leave will be ended; None: nobody is in a hurry.
+
+    A notice that is over has not been enforced, so it is no longer a reason to hurry.
+    """
+    staying = [name for name in change.leavers if name not in change.settled]
+    leavers = [state.members[name] for name in staying if name in state.members]
+    times = [leaving_at(member, state) for member in leavers]
+    return min((moment for moment in times if moment is not None and moment > now), default=None)
 
 
 def settled(draft: Draft, name: str, generation: int) -> None:
@@ -267,9 +303,10 @@ def not_ready(draft: Draft, name: str, generation: int, reason: str) -> None:
 
 def check_deadline(draft: Draft) -> None:
     change = draft.state.change
-    if change is None or change.stage is ChangeStage.SWITCHING:
+    if change is not None and change.stage is ChangeStage.SWITCHING:
+        _hurry(draft, change)
         return
-    if draft.now < change.request.deadline:
+    if change is None or draft.now < change.request.deadline:
         return
     blamed: Iterable[str] = ()
     if change.missing:

@@ -82,6 +82,7 @@ class MemberState:
     finished: bool = False
     notice_until: float | None = None  # it has been told to end by then
     rate: float = 0.0  # steps per second, lately
+    stepped_at: float | None = None  # when its step last changed; None: not heard of yet
     holds_state: bool = False
     outdated: bool = False  # but others have gone on without it
     error: str = ""
@@ -269,6 +270,7 @@ def restored(state: State, now: float, saved_at: float) -> State:
             connected=False,
             heard_at=now,
             moved_at=now,
+            stepped_at=None,
             born_at=member.born_at + shift,
             probed_at=None,
             notice_until=later(member.notice_until),

@@ -109,11 +109,13 @@ def _stop_clocks(draft: Draft, seconds: float) -> None:
 
 def _heard(member: MemberState, beat: Beating) -> MemberState:
     moved = beat.step != member.step or beat.waiting != member.waiting
-    elapsed = beat.heard_at - member.heard_at
-    rate = member.rate
+    rate, stepped_at = member.rate, member.stepped_at
     # Before its first world a member makes no steps: one that it tells was handed to it.
-    if member.holds_state and beat.step >= member.step and elapsed > 0.05:
-        rate = 0.5 * rate + 0.5 * (beat.step - member.step) / elapsed
+    if member.holds_state and beat.step > member.step:
+        if stepped_at is not None and (elapsed := beat.heard_at - stepped_at) > 0.05:
+            lately = (beat.step - member.step) / elapsed
+            rate = 2 / (1 / lately + 1 / (rate or lately))  # the mean of the steps' durations
+        stepped_at = beat.heard_at
     return replace(
         member,
         step=beat.step,
@@ -123,6 +125,7 @@ def _heard(member: MemberState, beat: Beating) -> MemberState:
         moved_at=beat.heard_at if moved else member.moved_at,
         probed_at=None,
         rate=rate,
+        stepped_at=stepped_at,
     )
 
 

@@ -161,10 +161,18 @@ def _raw(fd: int) -> Iterator[None]:
 
 @contextmanager
 def _resizing(session: "WebSocketSession") -> Iterator[None]:
+    untold: list[int] = []
+
     def tell(number: int = 0, frame: FrameType | None = None) -> None:
-        size = os.get_terminal_size(OUT)
-        told = {"Width": size.columns, "Height": size.lines}
-        _send(session, bytes((RESIZE,)) + json.dumps(told).encode())
+        untold.append(number)
+        if len(untold) > 1:  # it has interrupted itself, which will see to it
+            return
+        while untold:
+            count = len(untold)
+            size = os.get_terminal_size(OUT)
+            told = {"Width": size.columns, "Height": size.lines}
+            _send(session, bytes((RESIZE,)) + json.dumps(told).encode())
+            del untold[:count]
 
     tell()
     before = signal.signal(signal.SIGWINCH, tell)

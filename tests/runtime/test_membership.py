@@ -1,0 +1,184 @@
+"""What a member does about its orders: pure decisions, with a link that reaches nobody."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from midflight.errors import GivenUp
+from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import Dismiss, MemberJoined, MemberLeaving, Over, Switch
+from midflight.protocol.world import Member, World
+from midflight.runtime.group import Group
+from midflight.runtime.holdings import Holdings
+from midflight.runtime.layout import Layout
+from midflight.runtime.membership import Dismissed, Leave, Membership, Order
+from tests.runtime.coordinators import OURS, PATIENCE, Coordinators
+
+NOBODY = "127.0.0.1:1"
+
+
+def world(generation: int, *names: str) -> World:
+    return World(generation, tuple(Member(name, "h0", 0, "127.0.0.1") for name in names))
+
+
+class Trainer:
+    """A training session that is at some step."""
+
+    def __init__(self, step: int = 0) -> None:
+        self.holdings = Holdings({})
+        self.holds_state = True
+        self.waiting = False
+        self.steps_done = self.horizon = step
+        self.foreseen: list[int] = []
+
+    def foresee(self, step: int, world: World) -> None:
+        self.foreseen.append(step)
+
+    def ask_for_layout(self) -> None: ...
+
+    def layout(self) -> Layout:
+        raise NotImplementedError
+
+
+def a_member(
+    step: int = 0, elastic_timeout: float = 600.0, coordinator: str = NOBODY
+) -> Membership:
+    """m0 in a world of two, before that step."""
+    env = WorkerEnv("run", "m0", "h0", 0, "127.0.0.1", coordinator, "", elastic_timeout, 1.0, "")
+    membership = Membership(env, OURS, "gloo", Trainer(step))
+    membership.entered(Group(world(1, "m0", "m1"), "m0", "gloo"))
+    assert membership.next_order(step) is None
+    return membership
+
+
+def test_a_switch_that_is_brought_forward_interrupts_the_step_in_flight() -> None:
+    member = a_member(step=5)
+    member.hear(Switch(world(2, "m1"), (), 7))
+    group = member.group
+    assert group is not None and not group.is_cut
+    assert member.next_order(5) is None
+    member.hear(Switch(world(2, "m1"), (), 5))
+    assert group.is_cut
+    assert member.next_order(5) == Leave(2)
+
+
+def test_a_switch_that_is_told_again_or_later_is_no_news() -> None:
+    member = a_member(step=5)
+    for step in (7, 7, 9):
+        member.hear(Switch(world(2, "m1"), (), step))
+    assert member.next_order(6) is None
+    assert member.next_order(7) == Leave(2)
+
+
+@contextmanager
+def sigterm_as_notice(member: Membership, seconds: float) -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    member.leave_on_sigterm(seconds)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_signal_that_interrupts_a_send_does_not_wait_for_it() -> None:
+    with Coordinators(OURS, hangs_up=False).serving() as coordinator:
+        member = a_member(coordinator=coordinator.address)
+        member.link.start()
+        coordinator.first(MemberJoined)
+        with sigterm_as_notice(member, 30.0):
+            # where the training thread may be when the signal comes
+            assert member.link._sending.acquire(timeout=1.0)
+            signal.raise_signal(signal.SIGTERM)
+            member.link._sending.release()
+            first = coordinator.first(MemberLeaving).notice
+            signal.raise_signal(signal.SIGTERM)
+            second = coordinator.first(MemberLeaving).notice
+        member.link.close()
+    assert 29.0 < second < first <= 30.0, "being told twice gives nobody more time"
+
+
+class Waiting:
+    """The training thread, in a thread of its own, waiting for an order."""
+
+    def __init__(self, ask: Callable[[], Order | None]) -> None:
+        self._ask = ask
+        self._answer: Order | None = None
+        self._error: Exception | None = None
+        self.busy = 0.0  # seconds of a core that the waiting has cost
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        began = time.thread_time()
+        try:
+            self._answer = self._ask()
+        except GivenUp as error:
+            self._error = error
+        self.busy = time.thread_time() - began
+
+    def outcome(self) -> Order | None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+def test_a_member_that_has_finished_waits_without_using_a_core() -> None:
+    member = a_member(elastic_timeout=0.01)
+    waiting = Waiting(lambda: member.next_order(9, idle=True))
+    time.sleep(0.5)  # far beyond twice the elastic timeout
+    member.hear(Dismiss("training is over", failed=False))
+    assert isinstance(waiting.outcome(), Dismissed)
+    assert waiting.busy < 0.1
+
+
+def test_a_whole_world_trains_on_without_a_coordinator_however_long() -> None:
+    member = a_member(elastic_timeout=0.1)
+    member.link.start()
+    time.sleep(1.0)
+    assert member.group is not None and not member.group.is_cut
+    assert member.next_order(1) is None
+    member.link.close()
+
+
+def test_a_broken_world_waits_for_a_coordinator_up_to_the_elastic_timeout() -> None:
+    member = a_member(elastic_timeout=0.3)
+    member.link.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert member.group is not None
+    member.broke(member.group, 0, "connection reset by peer")
+    with pytest.raises(GivenUp):
+        Waiting(lambda: member.next_order(0)).outcome()
+    assert time.monotonic() - began >= 0.3, "it counts from the moment of need"
+    member.link.close()
+
+
+def test_a_member_that_has_finished_does_not_wait_for_a_lost_coordinator_for_ever() -> None:
+    member = a_member(elastic_timeout=0.1)
+    member.link.start()
+    order = Waiting(lambda: member.next_order(9, idle=True)).outcome()
+    member.link.close()
+    assert isinstance(order, Dismissed) and not order.failed, "its training is complete"
+    assert "coordinator did not answer" in order.reason
+
+
+def test_what_a_member_needs_of_its_coordinator() -> None:
+    member = a_member(step=5)
+    trainer = member._trainer
+    assert member.need() is None
+    trainer.waiting = True
+    first = member.need()
+    assert first is not None, "in a collective that may never end"
+    assert isinstance(trainer, Trainer)
+    trainer.steps_done = 6
+    assert member.need() not in (None, first), "but it is another one"
+    trainer.waiting = False
+    assert member.need() is None
+    member.hear(Over(1))
+    assert member.need() == "a world"
