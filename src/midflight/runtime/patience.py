@@ -48,6 +48,13 @@ class Waits:
         work.get_future().add_done_callback(lambda done: self._finished(number, done))
         return own
 
+    def failed(self, error: Exception, value: Tensor) -> torch.futures.Future[Tensor]:
+        """In place of a future: the collective did not even begin, and `check` says so."""
+        self.error = error
+        own: torch.futures.Future[Tensor] = torch.futures.Future()
+        own.set_result(value)
+        return own
+
     def _finished(self, number: int, done: Any) -> None:
         try:
             done.value()

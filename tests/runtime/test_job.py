@@ -1,0 +1,50 @@
+"""A job of one process: what a script is refused after one of its collectives has failed."""
+
+import pytest
+import torch
+
+import midflight as mf
+
+MODEL = torch.nn.Linear(2, 1)
+
+
+def lose_a_member(job: mf.Job) -> None:
+    with pytest.raises(mf.WorldChanged), job.guard():
+        raise RuntimeError("gloo: connection closed by peer")
+
+
+def test_no_optimizer_steps_in_a_step_that_is_broken() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer) as job:
+        job.check()
+        MODEL(torch.ones(1, 2)).sum().backward()
+        lose_a_member(job)
+        with pytest.raises(mf.WorldChanged, match="do the step again"):
+            optimizer.step()
+        job.check()
+        assert job.step_number == 0
+        optimizer.step()
+        job.check()
+        assert job.step_number == 1
+        lose_a_member(job)
+    optimizer.step()  # is the script's own business again
+
+
+def test_a_step_that_broke_between_its_halves_did_not_happen() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer) as job:
+        batch = next(job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1))
+        assert job.backward(MODEL(batch.data).sum())
+        lose_a_member(job)
+        assert not job.apply()
+        assert job.step_number == 0
+
+
+def test_a_step_is_counted_once_by_step_and_check() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer) as job:
+        job.check()
+        for number in (1, 2):
+            assert job.step(MODEL(torch.ones(1, 2)).sum())
+            job.check()
+            assert job.step_number == number
