@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import midflight as mf
+from midflight.runtime import reduction
 
 MODEL = torch.nn.Linear(2, 1)
 
@@ -48,3 +49,18 @@ def test_a_step_is_counted_once_by_step_and_check() -> None:
             assert job.step(MODEL(torch.ones(1, 2)).sum())
             job.check()
             assert job.step_number == number
+
+
+def test_a_guard_waits_for_a_fake_device_before_it_lets_results_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cut_meanwhile(*_: object) -> None:
+        raise mf.WorldChanged("the group was cut")
+
+    with mf.join(model=MODEL) as job:
+        job.check()
+        monkeypatch.setattr(reduction, "wait_for_device", cut_meanwhile)
+        with pytest.raises(mf.WorldChanged), job.guard():
+            pass
+        job.check()
+        assert job.step_number == 0

@@ -65,6 +65,7 @@ class Job(Session):
         super().__init__(objects, **options)
         self._shards: int | None = options.get("deterministic")
         self._optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
+        self._device = next((p.device for p in _parameters(objects) if p.is_cuda), None)
         self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)
         self._own = (0, 0)  # samples of this step so far, and their checksum
         self._last_completed = False
@@ -187,7 +188,7 @@ class Job(Session):
                     self._sync.collect(issued)
                 if last:
                     self._sync.finish()
-                    reduction.wait_for_device(self._group)
+                    reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
@@ -275,12 +276,16 @@ class Job(Session):
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Around a script's own collectives on `process_group`: WorldChanged if one is lost."""
+        """Around a script's own collectives on `process_group`: WorldChanged if one is lost.
+
+        With NCCL it ends when the device has their results.
+        """
         if self._broken or self.overtaken:
             raise WorldChanged("the others go on without this: continue to the next step boundary")
         self.waiting = True
         try:
             yield
+            reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
@@ -302,6 +307,10 @@ class Job(Session):
         """Keep a durable copy of the state; rank 0 writes it. For `join(resume=path)`."""
         if self.rank == 0:
             checkpoint.save(Path(path), self._capture())
+
+
+def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:
+    return (p for o in objects.values() if isinstance(o, torch.nn.Module) for p in o.parameters())
 
 
 def _is_scaler(item: object) -> bool:
