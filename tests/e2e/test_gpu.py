@@ -1,4 +1,7 @@
-"""A real GPU, where there is one: members that share it are resized and lose one of them."""
+"""A real GPU, where there is one: members that share it are resized and lose one of them.
+
+None of this runs where there is no GPU.
+"""
 
 import signal
 from pathlib import Path
@@ -38,3 +41,21 @@ def test_members_on_a_gpu_survive_resizes_and_a_loss(
         run.progress()
         assert run.finish() == 0
         check_complete(run, EPOCHS)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_givers_that_die_while_they_hand_the_state_over_leave_none_of_it_torn(
+    tmp_path: Path, backend: str
+) -> None:
+    megabytes = 2_000
+    words = ["python", str(SCRIPT), str(tmp_path / "out"), backend, "ours", str(megabytes)]
+    with Run(tmp_path, *FLAGS, script=words, np=2) as run:
+        before = run.await_stable(2, beyond=3)
+        growing = run.begin_resize("--to", "3")
+        run.await_status(lambda s: s["phase"] == "switching")
+        kill(by_rank(before, 0))
+        growing.communicate(timeout=120)
+        run.await_status(lambda s: s["resets"] >= 1 and s["phase"] == "stable")
+        run.progress()
+        assert run.finish() == 0
+        check_complete(run, EPOCHS)  # the script itself looks at what it was given

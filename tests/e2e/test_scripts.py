@@ -85,6 +85,19 @@ def test_every_style_survives_a_resize_and_a_death(tmp_path: Path, name: str) ->
         check_complete(run, EPOCHS)
 
 
+def test_deaths_in_the_midst_of_a_scripts_own_backward_passes_change_no_weight(
+    tmp_path: Path,
+) -> None:
+    deaths = {"m1": 10, "m2": 20, "m3": 30}
+    words = [*script("own_backward.py", tmp_path), *(f"{m}:{step}" for m, step in deaths.items())]
+    flags = ("--min-np", "1", "--max-np", "4", "--cooldown", "60", "60")
+    with Run(tmp_path, *flags, script=words, np=4) as run:
+        run.await_status(lambda s: s["resets"] == len(deaths) and s["phase"] == "stable")
+        assert len(ranked(run.progress())) == 1
+        assert run.finish() == 0
+        check_complete(run, EPOCHS)
+
+
 def test_everything_that_a_newcomer_lacks_reaches_it(tmp_path: Path) -> None:
     with Run(tmp_path, *FLAGS, script=script("full_state.py", tmp_path), np=2) as run:
         before = run.await_stable(2, beyond=20)

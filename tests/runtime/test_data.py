@@ -96,7 +96,7 @@ def test_a_dataset_smaller_than_the_world_is_refused_at_the_start_only() -> None
     late = FakeSession(Seat(2, 3, 4))
     late.receive(Cursor(step=1, epoch=0, position=2))
     batch = next(iter(feed_for(late, plan)))
-    assert (batch.indices, batch.weight, len(batch.x)) == ((), 0.0, 1)
+    assert (batch.indices, batch.weight, len(batch.x)) == ((), 0.0, 2)
 
 
 def test_a_dataset_without_indices_is_refused() -> None:

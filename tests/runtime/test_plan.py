@@ -65,11 +65,19 @@ def test_each_member_has_exactly_one_last_piece_and_it_comes_last(
     assert [piece.last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
 
 
-def test_a_member_without_a_share_gets_the_first_sample_with_no_weight() -> None:
-    plan = Plan(samples=10, global_batch_size=8)
-    extent = Extent(step=1, epoch=0, start=8, stop=10)
+@pytest.mark.parametrize("shards", [None, 2])
+@pytest.mark.parametrize(
+    ("samples", "start", "placeholder"), [(10, 8, (8, 10)), (9, 8, (7, 9)), (1, 0, (0, 1))]
+)
+def test_a_member_without_a_share_gets_two_samples_with_no_weight(
+    samples: int, start: int, placeholder: tuple[int, int], shards: int | None
+) -> None:
+    """Two, if there are as many: BatchNorm refuses to train on one."""
+    plan = Plan(samples=samples, global_batch_size=8, shards=shards)
+    extent = Extent(step=1, epoch=0, start=start, stop=samples)
     (piece,) = plan.pieces(extent, rank=2, size=3)
-    assert (piece.start, piece.stop, piece.weight, piece.last) == (8, 9, 0.0, True)
+    assert (piece.start, piece.stop) == placeholder
+    assert (piece.weight, piece.last) == (0.0, True)
 
 
 @given(plan=plans, chance=st.randoms(use_true_random=False))

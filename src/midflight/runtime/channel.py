@@ -5,7 +5,8 @@ messages follows from that alone, so nothing is negotiated. Memory of a kind tha
 (gloo: CPU, NCCL: CUDA) goes straight from where it lies to where it belongs, all of it posted
 before any of it is waited for. Other memory is staged through a few buffers that it passes in turn:
 pinned host memory for CUDA over gloo, a little device memory for CPU over NCCL. A peer that is gone
-shows as the RuntimeError of the group.
+shows as the RuntimeError of the group. With NCCL, whose works only put streams in order, the device
+is waited for, and an aborted transfer ends like any other: the caller asks whether it was cut.
 """
 
 import ctypes
@@ -50,9 +51,11 @@ class Channel:
         self._posted: list[tuple[Any, Tensor]] = []  # memory has to live until it is through
         self._staged: list[_Staged] = []
         self._after: list[Callable[[], None]] = []
+        self._devices: set[torch.device] = set()
 
     def add(self, memory: Tensor) -> None:
         """More bytes to move, a flat uint8 tensor; they are through when `finish` returns."""
+        self._devices.add(memory.device)
         for part in memory.split(MESSAGE) if memory.numel() else ():
             if part.device.type in self._carried:
                 self._posted.append((self._post(part, self._tag), part))
@@ -92,12 +95,14 @@ class Channel:
         leave_stages(self._carried, stages)
 
     def finish(self) -> None:
-        """Wait until all that was added has been sent, or has arrived."""
+        """Wait until all that was added has been sent, or lies where it belongs."""
         self.push()
         for work, _ in self._posted:
             work.wait()
         for action in self._after:
             action()
+        for device in self._devices:
+            wait_for_device(device)
         self._posted.clear()
         self._after.clear()
 
@@ -124,6 +129,12 @@ class Channel:
         work.wait()
         if not self._sends:
             message.move(stage)
+
+
+def wait_for_device(device: torch.device) -> None:
+    """Until it has done what was ordered so far."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
 
 
 def _copy(target: Tensor, source: Tensor) -> None:

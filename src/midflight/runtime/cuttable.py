@@ -38,18 +38,23 @@ _OPERATIONS = (
 _SINCE = (2, 7)
 
 
-def cuttable(group: Any, gloo: Any, waits: Waits) -> Any:
-    """`group`, which is gloo's alone, with waits that a cut ends; as it is where torch cannot."""
+def cuttable(group: Any, gloo: Any, waits: Waits, quiet: frozenset[str] = frozenset()) -> Any:
+    """`group`, which is gloo's alone, with waits that a cut ends; as it is where torch cannot.
+
+    Works of `quiet` operations end at the cut without an error: whoever gave the group away asks
+    `waits` itself, when the caller in between, which is torch, is through.
+    """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SINCE:
         return group
-    return _Cuttable(group, gloo, waits)
+    return _Cuttable(group, gloo, waits, quiet)
 
 
 class _Cuttable(dist.ProcessGroup):
-    def __init__(self, inner: Any, gloo: Any, waits: Waits) -> None:
+    def __init__(self, inner: Any, gloo: Any, waits: Waits, quiet: frozenset[str]) -> None:
         super().__init__(inner.rank(), inner.size())  # type: ignore[call-arg]
         self._inner = inner
         self._waits = waits
+        self._quiet = quiet
         kinds = dist.ProcessGroup.BackendType
         own: Any = self
         own._set_default_backend(kinds.GLOO)
@@ -66,7 +71,10 @@ class _Work(c10d.Work):
         super().__init__()
         self._waits = waits
         self._inner = inner
-        self._future = _future(waits, inner, tensors)
+        self._future = _future(waits, inner, tensors, self._check)
+
+    def _check(self) -> None:
+        self._waits.check()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """However long it takes, as everywhere here: hangs are found by heartbeats."""
@@ -76,7 +84,7 @@ class _Work(c10d.Work):
             else:
                 self._waits.call(self._inner.wait)
         finally:
-            self._waits.check()
+            self._check()
         return True
 
     def get_future(self) -> Any:
@@ -88,7 +96,12 @@ class _Work(c10d.Work):
         return bool(self._future.done())
 
 
-def _future(waits: Waits, work: Any, tensors: list[Any]) -> Any:
+class _QuietWork(_Work):
+    def _check(self) -> None:
+        """Not here."""
+
+
+def _future(waits: Waits, work: Any, tensors: list[Any], check: Callable[[], None]) -> Any:
     """Of the tensors, failed at a cut; None if this operation's works have none."""
     try:
         work.get_future()
@@ -98,7 +111,7 @@ def _future(waits: Waits, work: Any, tensors: list[Any]) -> Any:
 
     def checked(done: Any) -> list[Any]:
         done.value()
-        waits.check()
+        check()
         return tensors
 
     return waits.future(work, first).then(checked)
@@ -108,7 +121,8 @@ def _operation(name: str) -> Callable[..., _Work]:
     def operate(self: Any, *given: Any, **named: Any) -> _Work:
         results = given[0] if given else []
         tensors = [results] if isinstance(results, Tensor) else _flat(results)
-        return _Work(self._waits, getattr(self._inner, name)(*given, **named), tensors)
+        kind = _QuietWork if name in self._quiet else _Work
+        return kind(self._waits, getattr(self._inner, name)(*given, **named), tensors)
 
     return operate
 

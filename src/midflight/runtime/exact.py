@@ -8,15 +8,18 @@ adding zero changes no bit. Costs shards times the memory and the traffic of the
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from midflight.errors import UsageError
 from midflight.runtime import reduction
+from midflight.runtime.buffers import Buffers, Values
 from midflight.runtime.group import Group
 from midflight.runtime.sampler import Issued
+
+NEEDS_BATCHES = "deterministic mode needs the batches of job.batches or job.follow"
 
 
 class ExactSync:
@@ -25,38 +28,55 @@ class ExactSync:
     def __init__(self, modules: Mapping[str, nn.Module], shards: int) -> None:
         if shards < 1:
             raise UsageError(f"deterministic wants the number of shards, 1 or more, got {shards}")
-        self._params = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
-        self._buffers = [b for m in modules.values() for b in m.buffers()]
+        params = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
+        self._kinds: dict[torch.dtype, list[nn.Parameter]] = {}  # by the type that they add up in
+        for param in params:
+            exact = torch.promote_types(param.dtype, torch.float32)
+            self._kinds.setdefault(exact, []).append(param)
+        self._buffers = Buffers(modules)
         self._shards = shards
-        self._size = sum(p.numel() for p in self._params)
-        self._table: Tensor | None = None
+        self._tables: dict[torch.dtype, Tensor] = {}
         self._group: Group | None = None
-        self._before: list[Tensor] = []  # buffers as they were at the step's start
-        self._kept: list[Tensor] = []  # buffers as shard 0 left them
+        self._kept: Values | None = None  # buffers as shard 0 left them
         self.prescaled = False
 
     def attach(self, group: Group) -> None:
         self._group = group
+        self._buffers.forget()
 
     def detach(self) -> None:
         self._group = None
 
+    def begin(self) -> None:
+        """A step of a hand-written loop begins, whose gradients would be nobody's business."""
+        if self._kinds:
+            raise UsageError(NEEDS_BATCHES)
+
+    def check_averaged(self, params: Iterable[Tensor]) -> None:
+        """There is no hand-written loop in this mode."""
+
+    def complete(self) -> None:
+        """The step happened."""
+        self._buffers.complete()
+
     def rewind(self) -> None:
         """The step under way did not happen: nor did what its forward passes did to buffers."""
-        self._put_back(self._before)
-        self._before = []
+        self._buffers.rewind()
 
     def close(self) -> None:
-        self._table = None
+        self._tables = {}
 
     def expect(self, issued: Issued) -> None:
         """The next forward and backward pass are for this shard."""
         if issued.micro == 0:
-            self._table = torch.zeros(self._shards, self._size)
-            self._before = [buffer.clone() for buffer in self._buffers]
-            self._kept = []
+            sizes = {kind: sum(p.numel() for p in own) for kind, own in self._kinds.items()}
+            self._tables = {
+                kind: torch.zeros(self._shards, size, dtype=kind) for kind, size in sizes.items()
+            }
+            self._buffers.begin()
+            self._kept = None
         else:
-            self._put_back(self._before)
+            self._buffers.restart()
         seed = f"{issued.extent.step} {issued.shard}".encode()
         torch.manual_seed(int.from_bytes(hashlib.sha256(seed).digest()[:8], "big") >> 1)
 
@@ -66,42 +86,30 @@ class ExactSync:
 
     def collect(self, issued: Issued) -> None:
         """After backward: write the shard's gradient down, and forget it."""
-        assert self._table is not None
         if issued.shard == 0 and issued.weight:
-            self._kept = [buffer.clone() for buffer in self._buffers]
-        offset = 0
-        for param in self._params:
-            if param.grad is not None and issued.weight:
-                row = self._table[issued.shard, offset : offset + param.numel()]
-                row.copy_(param.grad.reshape(-1))
-            param.grad = None
-            offset += param.numel()
+            self._kept = self._buffers.values()
+        for kind, params in self._kinds.items():
+            row = self._tables[kind][issued.shard]
+            for param, part in zip(params, _split(row, params), strict=True):
+                if param.grad is not None and issued.weight:
+                    part.copy_(param.grad)
+                param.grad = None
 
     def finish(self) -> None:
         """All shards are done here: bring everybody's together, and add them in order."""
-        table = self._table
-        if table is None:
-            raise UsageError("deterministic mode needs the batches of job.batches or job.follow")
-        reduction.all_reduce(self._group, table, "sum")
-        total = table[0] + 0.0  # so that a negative zero is gone at any size
-        for row in table[1:]:
-            total += row
-        offset = 0
-        for param in self._params:
-            part = total[offset : offset + param.numel()].view_as(param)
-            param.grad = part.to(device=param.device, dtype=param.dtype, copy=True)
-            offset += param.numel()
-        self._share_buffers()
+        if self._kinds and not self._tables:
+            raise UsageError(NEEDS_BATCHES)
+        for kind, params in self._kinds.items():
+            table = reduction.all_reduce(self._group, self._tables[kind], "sum")
+            total = table[0] + 0.0  # so that a negative zero is gone at any size
+            for row in table[1:]:
+                total += row
+            for param, part in zip(params, _split(total, params), strict=True):
+                param.grad = part.to(device=param.device, dtype=param.dtype, copy=True)
+        self._buffers.share(self._group, self._kept)  # shard 0 is rank 0's
 
-    def _share_buffers(self) -> None:
-        """Everybody takes over the buffers as shard 0, which is rank 0's, left them."""
-        self._before = []
-        if self._kept:
-            self._put_back(self._kept)
-        for buffer in self._buffers if self._group is not None and self._group.size > 1 else ():
-            assert self._group is not None
-            self._group.broadcast(buffer, 0)
 
-    def _put_back(self, values: list[Tensor]) -> None:
-        for buffer, value in zip(self._buffers, values, strict=False):
-            buffer.copy_(value)
+def _split(flat: Tensor, params: Sequence[nn.Parameter]) -> list[Tensor]:
+    """The parts of a flat tensor that belong to the parameters, in their shapes."""
+    parts = flat.split([param.numel() for param in params])
+    return [part.view(param.shape) for part, param in zip(parts, params, strict=True)]

@@ -3,24 +3,33 @@
 The user's module is not wrapped: DDP objects are built around it, one per world, and driven from
 forward hooks on the module itself. They are cheap to build, so each new world gets new ones. What
 DDP would do in the user's forward call and might fail there (buffers, bucket order) is done or
-caught here, so that a lost member shows up in `job.step` and nowhere else.
+caught here, so that a lost member shows up in `job.step`, or, in a hand-written loop, as
+WorldChanged out of `loss.backward()`, and nowhere else. No gradients are left behind then: those
+that lie there are not averaged.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _find_tensors
 
-from midflight.errors import WorldChanged
+from midflight.errors import UsageError, WorldChanged
+from midflight.runtime import reduction
+from midflight.runtime.buffers import Buffers, by_kind
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.sampler import Issued
 
-BUFFER_BYTES = 250 << 20
+LOST = (
+    "a member was lost in this step, which did not happen: catch midflight.WorldChanged around "
+    "the step, call job.check(), and do the step again"
+)
 _SUM = dist.AllreduceOptions()
 _KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
@@ -35,16 +44,20 @@ class GradientSync:
         options: Mapping[str, Any],
         on_break: Callable[[BaseException], None],
     ) -> None:
+        self._names = {id(m): name for name, m in modules.items()}
         self._modules = [m for m in modules.values() if _trainable(m)]
-        self._buffers = [b for m in modules.values() for b in m.buffers()]
+        self._buffers = Buffers(modules)
         self._options = {_BUFFERS: False, **_NO_FIRST_SYNC, **options}
         self._on_break = on_break
         self._group: Group | None = None
         self._wrapped: dict[int, DistributedDataParallel] = {}
         self._armed: set[int] = set()  # modules whose forward was seen in this step
         self._ordered: set[int] = set()  # DDP objects that have settled their buckets
-        self.prescaled = False  # the loss was divided by the size of the world already
+        # `job.step` does this backward pass: its loss is divided by the size of the world already
+        self.prescaled = False
         self._sync = True
+        self._empty = False  # this member has no share of the step
+        self._lost = False  # this world broke in a forward pass
         self._hooks = [
             hook
             for module in self._modules
@@ -62,22 +75,56 @@ class GradientSync:
             self._wrapped = {id(module): self._wrap(module, group) for module in self._modules}
 
     def _wrap(self, module: nn.Module, group: Group) -> DistributedDataParallel:
-        wrapped = DistributedDataParallel(module, process_group=group.pg, **self._options)
+        # With find_unused_parameters or static_graph DDP waits for an all-reduce of its own.
+        wrapped = DistributedDataParallel(module, process_group=group.quiet, **self._options)
         wrapped.register_comm_hook(group, self._reduce)
         return wrapped
 
     def _reduce(self, group: Group, bucket: c10d.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """DDP hands a bucket of gradients over; it waits for a future that a cut can end."""
+        """DDP hands a bucket of gradients over; it waits for a future that a cut can end.
+
+        The future has no error even then: DDP is to come to the end of this backward pass, and
+        `_conclude` raises there.
+        """
         buffer = bucket.buffer()
-        if not self.prescaled:
+        if self._empty:
+            buffer.zero_()  # whatever the placeholder's loss was: 0 times NaN is NaN
+        elif not self.prescaled:
             buffer.div_(group.size)
-        return group.waits.future(group.pg.allreduce([buffer], _SUM), buffer)
+        if bucket.is_last() and not self.prescaled:
+            _after_backward(partial(self._conclude, group, buffer.device))
+        try:
+            work = group.pg.allreduce([buffer], _SUM)
+        except RuntimeError as error:
+            return group.waits.failed(error, buffer)
+        return group.waits.future(work, buffer)
+
+    def _conclude(self, group: Group, device: torch.device) -> None:
+        """The end of a script's own `loss.backward()`: the gradients are averaged, or it raises."""
+        try:
+            group.waits.check()
+            self._buffers.share(group)
+            reduction.wait_for_device(group, device)
+        except (RuntimeError, WorldChanged) as error:
+            if not is_communication_error(error, group):
+                raise
+            self._on_break(error)
+            self._refuse(error)
+
+    def _refuse(self, error: BaseException | None = None) -> NoReturn:
+        """Let nobody take the gradients for averaged ones."""
+        for module in self._modules:
+            for parameter in module.parameters():
+                parameter.grad = None
+        raise WorldChanged(LOST) from error
 
     def detach(self) -> None:
         """Drop the DDP objects; their hooks on the parameters go with them."""
         self._wrapped = {}
         self._armed.clear()
         self._ordered.clear()
+        self._buffers.forget()
+        self._lost = False
         self._group = None
 
     def close(self) -> None:
@@ -85,15 +132,43 @@ class GradientSync:
         for hook in self._hooks:
             hook.remove()
 
+    def begin(self) -> None:
+        """A step begins, perhaps the same one again."""
+        self._armed.clear()
+        if self._wrapped:  # alone, no step is repeated
+            self._buffers.begin()
+
+    def complete(self) -> None:
+        """It happened."""
+        self._buffers.complete()
+
+    def rewind(self) -> None:
+        """The step under way did not happen: nor did what its forward passes did to buffers."""
+        self._buffers.rewind()
+
+    def check_averaged(self, params: Iterable[torch.Tensor]) -> None:
+        """Before a hand-written loop uses the gradients of these parameters."""
+        missed = [m for m in self._modules if id(m) in self._wrapped and id(m) not in self._armed]
+        if not missed:
+            return
+        given = {id(param) for param in params if param.grad is not None}
+        for module in missed:
+            if any(id(param) in given for param in module.parameters()):
+                raise UsageError(
+                    f"the gradients of {self._names[id(module)]!r} were not averaged, because only "
+                    "parts of it were called in this step: call the module itself, or say "
+                    "ddp=False and average them with job.all_reduce"
+                )
+
     def expect(self, issued: Issued) -> None:
         """What the coming forward and backward passes are for: only a step's last one syncs."""
+        if issued.micro == 0:
+            self.begin()
         self._sync = issued.last_micro
+        self._empty = not issued.weight
         self._armed.clear()
         for wrapped in self._wrapped.values():
             wrapped.require_backward_grad_sync = self._sync
-
-    def rewind(self) -> None:
-        """The step under way did not happen; DDP leaves nothing behind that a retry would see."""
 
     def collect(self, issued: Issued) -> None:
         """After a backward pass: gradients add up in the parameters until the step's last one."""
@@ -113,26 +188,23 @@ class GradientSync:
         for module in self._modules:
             if id(module) not in self._armed:
                 self._average(module)
-        if self._buffers:
-            group = self._group
-            group.waits.call(
-                lambda: c10d._broadcast_coalesced(group.pg, self._buffers, BUFFER_BYTES, 0)
-            )
+                self._armed.add(id(module))
+        self._buffers.share(self._group)
 
     def _average(self, module: nn.Module) -> None:
         """For modules whose own forward was not called (only parts of them were)."""
-        assert self._group is not None
-        params = [p for p in module.parameters() if p.requires_grad]
-        gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in params]
-        flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
-        if not self.prescaled:
-            flat.div_(self._group.size)
-        self._group.waits.wait(self._group.pg.allreduce([flat], _SUM), flat)
-        offset = 0
-        for param, gradient in zip(params, gradients, strict=True):
-            part = flat[offset : offset + gradient.numel()].view_as(gradient)
-            param.grad = part.to(gradient.dtype)
-            offset += gradient.numel()
+        group = self._group
+        assert group is not None
+        for params in by_kind(p for p in module.parameters() if p.requires_grad).values():
+            gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in params]
+            exact = torch.promote_types(params[0].dtype, torch.float32)
+            flat = torch.cat([gradient.reshape(-1).to(exact) for gradient in gradients])
+            if self._empty:
+                flat.zero_()
+            group.waits.wait(group.pg.allreduce([flat], _SUM), flat)
+            parts = flat.split([gradient.numel() for gradient in gradients])
+            for param, part in zip(params, parts, strict=True):
+                param.grad = part.view_as(param).to(param.dtype)
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         wrapped = self._wrapped.get(id(module))
@@ -145,6 +217,7 @@ class GradientSync:
             if not is_communication_error(error, self._group):
                 raise
             self._wrapped = {}
+            self._lost = True
             self._on_break(error)
             return None
 
@@ -159,10 +232,20 @@ class GradientSync:
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
         wrapped = self._wrapped.get(id(module))
         if wrapped is None:
+            if self._lost:  # a script's own backward pass must not come to its end
+                for tensor in _find_tensors(output):
+                    if tensor.requires_grad:
+                        tensor.register_hook(lambda _: self._refuse())
             return None
         if self._sync and torch.is_grad_enabled():
             self._armed.add(id(module))
         return wrapped._post_forward(output)
+
+
+def _after_backward(action: Callable[[], None]) -> None:
+    """When this backward pass is through, and so is what DDP has yet to queue for that moment."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(lambda: engine.queue_callback(action))
 
 
 def _trainable(module: nn.Module) -> bool:

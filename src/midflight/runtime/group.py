@@ -55,6 +55,7 @@ class Group:
         self.backend = backend
         self.pg: Any = None
         self.public: Any = None  # `pg`, for the script
+        self.quiet: Any = None  # `pg`, for DDP objects that are ours
         self.control: Any = None  # gloo, for CPU tensors
         self.is_cut = False
         self._nccl: Any = None
@@ -139,7 +140,10 @@ class Group:
             pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
         setting: Any = pg
         setting._set_group_name(f"midflight-{self.generation}")
-        self.public = cuttable(pg, self.control, self.waits) if self._nccl is None else pg
+        self.public = self.quiet = pg
+        if self._nccl is None:
+            self.public = cuttable(pg, self.control, self.waits)
+            self.quiet = cuttable(pg, self.control, self.waits, frozenset({"allreduce"}))
         self.pg = pg
 
     def cut(self) -> None:
@@ -181,7 +185,7 @@ class Group:
         if stuck:
             for part in (self.pg, self.control, self._nccl, self._store):
                 keep_for_ever(part)
-        self.pg = self.public = self.control = self._nccl = self._store = None
+        self.pg = self.public = self.quiet = self.control = self._nccl = self._store = None
         if sockets is not None:
             sockets.close()
 

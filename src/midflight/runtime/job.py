@@ -22,6 +22,7 @@ from midflight.errors import WorldChanged
 from midflight.runtime import checkpoint, reduction
 from midflight.runtime.data import Batch, LoaderOptions, build_loader, sample_count
 from midflight.runtime.feed import Feed
+from midflight.runtime.gradients import LOST
 from midflight.runtime.group import is_communication_error
 from midflight.runtime.ledger import checksum
 from midflight.runtime.plan import Plan
@@ -64,12 +65,20 @@ class Job(Session):
         super().__init__(objects, **options)
         self._shards: int | None = options.get("deterministic")
         self._optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
+        self._device = next((p.device for p in _parameters(objects) if p.is_cuda), None)
         self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)
         self._own = (0, 0)  # samples of this step so far, and their checksum
         self._last_completed = False
         self._checked = False  # check() has been called before
+        self._counted = False  # apply() has counted the step that check() ends
         self._loop_epoch: int | None = None  # where a loop over epochs() is
         self._logged_at = 0.0
+        self._guards = [o.register_step_pre_hook(self._refuse_step) for o in self._optimizers]
+
+    def _close(self) -> None:
+        for guard in self._guards:
+            guard.remove()
+        super()._close()
 
     # --- data -------------------------------------------------------------------------------
 
@@ -182,7 +191,7 @@ class Job(Session):
                     self._sync.collect(issued)
                 if last:
                     self._sync.finish()
-                    reduction.wait_for_device(self._group)
+                    reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
@@ -199,7 +208,10 @@ class Job(Session):
         return last
 
     def apply(self) -> bool:
-        """The second half: the optimizer's step. The step is complete."""
+        """The second half: the optimizer's step. True: the step is complete."""
+        if self._broken:  # in a collective of the script's own, since `backward`
+            self._clear_gradients()
+            return False
         for optimizer in self._optimizers:
             if self._scaler is not None:
                 self._scaler.step(optimizer)
@@ -209,10 +221,21 @@ class Job(Session):
             self._scaler.update()
         self._clear_gradients()
         self._complete()
+        self._counted = True
         return True
+
+    def _refuse_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Before any step of an optimizer: it is for averaged gradients only."""
+        if self._broken:
+            raise WorldChanged(LOST)
+        if self._checked and self._issued is None:  # a hand-written loop
+            self._sync.check_averaged(
+                p for group in optimizer.param_groups for p in group["params"]
+            )
 
     def _complete(self) -> None:
         issued, self._issued = self._issued, None
+        self._sync.complete()
         self.holds_state = True
         if issued is None:
             self.cursor = replace(self.cursor, step=self.cursor.step + 1)
@@ -238,10 +261,12 @@ class Job(Session):
         if self._rehearsing:
             return False
         before = self._world
-        if self._issued is None and not self._broken and self._checked:
+        hand_written = self._checked and self._issued is None and not self._counted
+        if hand_written and not self._broken:
             self._complete()
-        self._checked = True
+        self._checked, self._counted = True, False
         self.boundary()
+        self._sync.begin()
         return self._world != before
 
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
@@ -254,12 +279,16 @@ class Job(Session):
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Around a script's own collectives on `process_group`: WorldChanged if one is lost."""
+        """Around a script's own collectives on `process_group`: WorldChanged if one is lost.
+
+        With NCCL it ends when the device has their results.
+        """
         if self._broken or self.overtaken:
             raise WorldChanged("the others go on without this: continue to the next step boundary")
         self.waiting = True
         try:
             yield
+            reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
@@ -281,6 +310,10 @@ class Job(Session):
         """Keep a durable copy of the state; rank 0 writes it. For `join(resume=path)`."""
         if self.rank == 0:
             checkpoint.save(Path(path), self._capture())
+
+
+def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:
+    return (p for o in objects.values() if isinstance(o, torch.nn.Module) for p in o.parameters())
 
 
 def _is_scaler(item: object) -> bool:

@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -48,6 +49,13 @@ class Waits:
         work.get_future().add_done_callback(lambda done: self._finished(number, done))
         return own
 
+    def failed(self, error: Exception, value: Tensor) -> torch.futures.Future[Tensor]:
+        """In place of a future: the collective did not even begin, and `check` says so."""
+        self.error = error
+        own: torch.futures.Future[Tensor] = torch.futures.Future()
+        own.set_result(value)
+        return own
+
     def _finished(self, number: int, done: Any) -> None:
         try:
             done.value()
@@ -65,13 +73,19 @@ class Waits:
         self.check()
 
     def call(self, action: Callable[[], Any]) -> Any:
-        """Do something that may block for ever in gloo; raises WorldChanged at the cut."""
+        """Do something that may block for ever in gloo; raises WorldChanged at the cut.
+
+        It is done on the CUDA stream of the caller. What it comes back with after the cut does
+        not count: an aborted NCCL operation comes to its end like a whole one.
+        """
         outcome: list[Any] = []
         ready = threading.Event()
+        on_stream = _callers_stream()
 
         def run() -> None:
             try:
-                outcome.extend((True, action()))
+                with on_stream:
+                    outcome.extend((True, action()))
             except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 outcome.extend((False, error))
             ready.set()
@@ -92,6 +106,8 @@ class Waits:
         ok, result = outcome
         if not ok:
             raise result
+        if self._over:
+            raise WorldChanged("the group was cut")
         return result
 
     def check(self) -> None:
@@ -114,6 +130,13 @@ class Waits:
         """Whether gloo still has hold of something."""
         with self._lock:
             return bool(self._unfinished) or any(t.is_alive() for t in self._helpers)
+
+
+def _callers_stream() -> AbstractContextManager[Any]:
+    """The stream, and the device, that this thread works on; a new thread has others."""
+    if not torch.cuda.is_initialized():
+        return nullcontext()
+    return torch.cuda.stream(torch.cuda.current_stream())
 
 
 def keep_for_ever(item: Any) -> None:

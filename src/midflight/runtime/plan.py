@@ -141,11 +141,16 @@ class Plan:
             return self._shards(extent, *share(0, self.shards, rank, size))
         start, stop = share(extent.start, extent.stop, rank, size)
         if start == stop:
-            return (Piece(extent.start, extent.start + 1, weight=0.0, last=True),)
+            return (self._placeholder(extent),)
         return tuple(
             Piece(a, b, weight=weight(b - a, size, extent.count), last=b == stop)
             for a, b in micro_batches(start, stop, self.micro_batch_size)
         )
+
+    def _placeholder(self, extent: Extent) -> Piece:
+        """For a member without a share: two samples, as BatchNorm refuses a single one."""
+        start = max(0, min(extent.start, self.samples - 2))
+        return Piece(start, min(start + 2, self.samples), weight=0.0, last=True)
 
     def _shards(self, extent: Extent, first: int, end: int) -> tuple[Piece, ...]:
         """The shards [first, end): their cut, and so their arithmetic, is that of any world."""
@@ -153,7 +158,7 @@ class Plan:
         cuts = {n: share(extent.start, extent.stop, n, self.shards) for n in range(first, end)}
         real = {n: (a, b) for n, (a, b) in cuts.items() if a < b}
         if not real:
-            return (Piece(extent.start, extent.start + 1, weight=0.0, last=True),)
+            return (self._placeholder(extent),)
         return tuple(
             Piece(a, b, weight=(b - a) / extent.count, last=n == max(real), shard=n)
             for n, (a, b) in real.items()

@@ -28,18 +28,23 @@ def all_reduce(group: Group | None, tensor: Tensor, op: str) -> Tensor:
     options = dist.AllreduceOptions()
     options.reduceOp = _OPS[op]
     group.waits.wait(group.pg.allreduce([tensor], options), tensor)
-    wait_for_device(group)
+    wait_for_device(group, tensor.device)
     if op == "mean":
         tensor.div_(group.size)
     return tensor
 
 
-def wait_for_device(group: Group | None) -> None:
-    """With NCCL a lost member shows on the device only: look before the weights are touched."""
+def wait_for_device(group: Group | None, device: torch.device | None = None) -> None:
+    """With NCCL a lost member shows on the device only: look before the weights are touched.
+
+    `device`: where the results are to be; None: on the present one.
+    """
     if group is None or group.backend != "nccl" or group.pg is None:
         return
+    if device is not None and device.type != "cuda":
+        return
     done = torch.cuda.Event()
-    done.record()
+    done.record(torch.cuda.current_stream(device))
     while not done.query():
         if group.is_cut:
             break

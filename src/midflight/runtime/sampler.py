@@ -29,7 +29,7 @@ class Issued:
     ticket: Ticket
     micro: int
     indices: tuple[int, ...]  # what is really used; empty when only the placeholder is loaded
-    placeholder: tuple[int, ...]  # one index, when the share is empty
+    placeholder: tuple[int, ...]  # two indices, when the share is empty
     weight: float
     last_micro: bool
     shard: int = 0
