@@ -211,6 +211,7 @@ class Job(Session):
     def _complete(self) -> None:
         issued, self._issued = self._issued, None
         self.holds_state = True
+        self._trained_in = self._generation
         if issued is None:
             self.cursor = replace(self.cursor, step=self.cursor.step + 1)
         else:

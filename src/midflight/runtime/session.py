@@ -18,12 +18,12 @@ import torch
 from torch import nn
 
 from midflight import leaving
-from midflight.errors import GivenUp, WorldChanged
+from midflight.errors import GivenUp, StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.runtime import checkpoint
-from midflight.runtime.agreement import NOTHING, agree
+from midflight.runtime.agreement import Agreement, Standpoint, agree, try_capture
 from midflight.runtime.exact import ExactSync
 from midflight.runtime.feed import Feed
 from midflight.runtime.gradients import GradientSync
@@ -35,6 +35,7 @@ from midflight.runtime.membership import Dismissed, Enter, Leave, Membership
 from midflight.runtime.plan import Cursor, Seat
 from midflight.runtime.sampler import Issued
 from midflight.runtime.schedule import Schedule
+from midflight.runtime.terms import Terms
 from midflight.runtime.values import Values
 from midflight.store.rundir import read_token
 
@@ -61,10 +62,12 @@ class Session:
         self._sync: GradientSync | ExactSync = GradientSync(synced, ddp or {}, self._break)
         if deterministic is not None:
             self._sync = ExactSync(modules, deterministic)
-        self._backend = backend or _default_backend(modules)
+        self.backends = (backend,) if backend else _usable_backends(modules)
+        self._options = {"deterministic": deterministic, "ddp": ddp is not False}
         self._resume = Path(resume) if resume is not None else None
         self._env = WorkerEnv.from_env(os.environ)
         self.cursor = Cursor()
+        self._trained_in = 0  # the generation in which the last step was completed
         self.schedule = Schedule(Seat(0, 0, 1))
         self.holds_state = False
         self.waiting = False  # in a collective; told with the heartbeats
@@ -81,7 +84,7 @@ class Session:
         self._retiring: list[Group] = []
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
-        self._layout: Layout | None = None
+        self._layout: Layout | StateError | None = None  # or why there can be none
 
     # --- coming and going -------------------------------------------------------------------
 
@@ -93,7 +96,7 @@ class Session:
             return self
         self._ledger = Ledger(self._env.ledger, self._env.member)
         self._membership = Membership(
-            self._env, read_token(Path(self._env.token_file)), self._backend, self
+            self._env, read_token(Path(self._env.token_file)), self.backends[0], self
         )
         self._awaited = True
         if not self._env.joiner:
@@ -119,7 +122,7 @@ class Session:
         self._settle()
 
     def _enter_alone(self) -> None:
-        self._group = Group(self._world, "m0", self._backend)
+        self._group = Group(self._world, "m0", self.backends[0])
         self._sync.attach(self._group)
         self.holds_state = True
 
@@ -277,12 +280,15 @@ class Session:
 
     def _enter(self, order: Enter) -> None:
         group = order.coming.group
-        step = self.cursor.step if self.holds_state else NOTHING
         newcomer = not self.holds_state
         self._sync.rewind()
-        received = agree(group, self.holdings, step, order.coming.prepared, self._capture)
-        if received is not None:
-            self._adopt(self.holdings.restore(received, rng=newcomer and order.planned))
+        mine = Standpoint(self._progress if self.holds_state else None, self._capture)
+        agreed = agree(group, self.holdings, self.terms(), mine, order.coming.prepared)
+        if (received := agreed.received) is not None:
+            extra = self.holdings.restore(received.snapshot, rng=newcomer and order.planned)
+            self._adopt(extra)
+            self._trained_in = extra["generation"]
+        self._tell(group, agreed)
         seat = Seat(group.generation, group.rank, group.size)
         if not order.planned or newcomer or received is not None:
             self.schedule.replace(seat)
@@ -297,6 +303,26 @@ class Session:
         assert self._membership is not None
         self._membership.entered(group)
 
+    def _tell(self, group: Group, agreed: Agreement) -> None:
+        """A member that differed says in what, here and in its ledger."""
+        received = agreed.received
+        if received is not None and received.differed:
+            print(
+                f"midflight: warning: after step {agreed.claim.step} the state of "
+                f"{group.world.names[group.rank]} differed from that of {received.source}, and was "
+                f"replaced: {received.differed}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    @property
+    def _progress(self) -> tuple[int, int, int]:
+        return self._trained_in, self.cursor.step, self.cursor.epoch
+
+    def terms(self) -> Terms:
+        """On which terms this member trains; also asked by preparing threads."""
+        return Terms(self.holdings.describe(), self._options)
+
     def _adopt(self, extra: Mapping[str, Any] | None) -> None:
         if extra is not None:
             self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
@@ -304,7 +330,12 @@ class Session:
     def _capture(self) -> Snapshot:
         cursor = self.cursor
         return self.holdings.capture(
-            {"step": cursor.step, "epoch": cursor.epoch, "position": cursor.position}
+            {
+                "step": cursor.step,
+                "epoch": cursor.epoch,
+                "position": cursor.position,
+                "generation": self._trained_in,
+            }
         )
 
     def foresee(self, step: int, world: World) -> None:
@@ -323,11 +354,15 @@ class Session:
         """Called by the same thread later on: wait until it has."""
         if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
             raise WorldChanged("the training thread did not come to a step boundary")
+        if isinstance(self._layout, StateError):
+            raise self._layout
         return self._layout
 
     def _make_layout(self) -> None:
+        """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""
         self._layout_wanted.clear()
-        self._layout = self._capture().layout
+        captured = try_capture(self._capture)
+        self._layout = captured if isinstance(captured, StateError) else captured.layout
         self._layout_made.set()
 
     def _break(self, error: BaseException) -> None:
@@ -337,9 +372,11 @@ class Session:
             self._membership.broke(self._group, self.cursor.step, str(error))
 
 
-def _default_backend(modules: Mapping[str, nn.Module]) -> str:
-    on_gpu = any(p.is_cuda for m in modules.values() for p in m.parameters())
-    return "nccl" if on_gpu and torch.cuda.device_count() > 1 else "gloo"
+def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    """Those that this member can use; several members may share a machine's only GPU, with gloo."""
+    if not any(p.is_cuda for m in modules.values() for p in m.parameters()):
+        return ("gloo",)
+    return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")
 
 
 def _silence(error: Exception) -> None:
