@@ -1,16 +1,22 @@
 """Members enter a world with states that differ, and leave the agreement with one."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from midflight.errors import StateError, WorldChanged
+import midflight as mf
+from midflight.errors import DataError, StateError, UsageError, WorldChanged
 from midflight.runtime.agreement import Agreement, Received, Standpoint, agree
+from midflight.runtime.audit import parse_comparisons
+from midflight.runtime.claims import Claim
+from midflight.runtime.equality import Equality
 from midflight.runtime.group import Group
 from midflight.runtime.holdings import Holdings
+from midflight.runtime.ledger import Ledger
 from midflight.runtime.terms import Terms
 from tests.runtime.worlds import connected, outcomes
 
@@ -27,9 +33,12 @@ class Member:
         self.holdings = Holdings(held, self.values)
         self.progress = None if step is None else (generation, step, 0)
 
+    @property
+    def standpoint(self) -> Standpoint:
+        return Standpoint(self.progress, lambda: self.holdings.capture({"step": self.progress}))
+
     def enter(self, group: Group, terms: Terms | None = None) -> Agreement:
-        mine = Standpoint(self.progress, lambda: self.holdings.capture({"step": self.progress}))
-        agreed = agree(group, self.holdings, terms or Terms(), mine, None)
+        agreed = agree(group, self.holdings, terms or Terms(), self.standpoint, None)
         if agreed.received is not None:
             self.holdings.restore(agreed.received.snapshot)
         return agreed
@@ -91,7 +100,7 @@ def test_rank_0_is_put_right_too_if_it_is_the_one_that_differs(groups: list[Grou
 def test_weights_that_differ_are_put_right_and_the_tensor_is_named(groups: list[Group]) -> None:
     members = [Member(), Member(), Member()]
     with torch.no_grad():
-        members[2].model[0].weight[5, 7] += 1e-6
+        members[2].model[0].weight *= 1.001
     taken = received(enter(groups, *members)[2])
     assert taken.differed == "the values of model[0.weight] differ"
     assert same_weights(*members)
@@ -174,3 +183,81 @@ def test_members_on_other_terms_are_told_and_the_others_wait_for_the_next_world(
     answers = outcomes(*(lambda m=m, g=g, t=t: m.enter(g, t) for m, g, t in trio))
     assert [type(answer) for answer in answers] == [WorldChanged, WorldChanged, StateError]
     assert "deterministic is 8 on m2 and 4 on m0" in str(answers[2])
+
+
+def test_plans_are_the_same_only_if_everybody_knows_one(groups: list[Group]) -> None:
+    for plans, same in (((8, 8, 8), True), ((8, 8, 9), False), ((8, 8, None), False)):
+        terms = [Terms(plan=None if size is None else {"size": size}) for size in plans]
+        trio = zip([Member(), Member(), Member()], groups, terms, strict=True)
+        answers = outcomes(*(lambda m=m, g=g, t=t: m.enter(g, t) for m, g, t in trio))
+        assert [answer.same_plan for answer in answers] == [same] * 3
+
+
+def test_a_batch_that_depends_on_the_size_of_the_world_is_found_before_the_first_step(
+    groups: list[Group],
+) -> None:
+    jobs = [mf.join(model=nn.Linear(1, 1)) for _ in groups]
+    for job, group, size in zip(jobs, groups, (2, 2, 3), strict=True):
+        job._group = group
+        job.sampler(range(1000), 64 * size)
+    first, second, newcomer = outcomes(*(job.compare_plans for job in jobs))
+    assert (first, second) == (True, True)
+    assert isinstance(newcomer, DataError)
+    assert "global_batch_size is 192 on m2 and 128 on m0" in str(newcomer)
+
+
+# --- join(verify_every=...) ---------------------------------------------------------------------
+
+
+def verify(groups: list[Group], members: list[Member], folder: str = "") -> list[Any]:
+    ledgers = [Ledger(folder, f"m{rank}") for rank in range(len(groups))]
+    trio = zip(members, groups, ledgers, strict=True)
+    try:
+        return outcomes(
+            *(lambda m=m, g=g, j=j: Equality(5).verify(g, m.standpoint, j) for m, g, j in trio)
+        )
+    finally:
+        for ledger in ledgers:
+            ledger.close()
+
+
+def test_members_that_are_equal_pass_the_comparison(groups: list[Group]) -> None:
+    assert verify(groups, [Member(), Member(), Member()]) == [None] * 3
+
+
+def test_a_member_whose_weights_differ_raises_and_names_itself_and_the_tensor(
+    groups: list[Group], tmp_path: Path
+) -> None:
+    members = [Member(), Member(), Member()]
+    with torch.no_grad():
+        members[1].model[0].weight[5, 7] += 1e-6
+    first, odd, last = verify(groups, members, str(tmp_path))
+    assert (first, last) == (None, None)
+    assert isinstance(odd, StateError)
+    assert str(odd).startswith(
+        "after 20 steps the state of m1 is not that of m0: the values of model[0.weight] differ"
+    )
+    (line,) = parse_comparisons("m1", (tmp_path / "m1.jsonl").read_text())
+    assert (line.compared, line.progress) == ("verify", (2, 20, 0))
+    assert not (tmp_path / "m0.jsonl").exists()
+
+
+def test_a_plain_value_that_differs_is_named_with_both(groups: list[Group]) -> None:
+    members = [Member(), Member(), Member()]
+    members[2].values["best"] = 9
+    assert "m2 is not that of m0: job.state.best is 9 here and 1 there" in str(
+        verify(groups, members)[2]
+    )
+
+
+def test_a_comparison_is_due_every_so_many_steps_and_once_at_each(groups: list[Group]) -> None:
+    equality, group = Equality(5), groups[0]
+    assert [step for step in range(1, 12) if equality.is_due(step, group)] == [5, 10]
+    equality.entered(group, Agreement(Claim(1, 10, 0)), 10, Ledger("", ""))
+    assert not equality.is_due(10, group)
+    assert not Equality(None).is_due(10, group)
+
+
+def test_no_number_of_steps_below_1_is_taken() -> None:
+    with pytest.raises(UsageError, match="verify_every is 0: give a number of steps, 1 or more"):
+        mf.join(model=nn.Linear(1, 1), verify_every=0)

@@ -6,6 +6,7 @@ that are as far and differ, who then say in what. A member that cannot hand its 
 others do it. If nobody can, those who lack the state leave with the reason, the others train on.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -22,7 +23,7 @@ from midflight.runtime.group import Group
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.layout import Prepared, Snapshot
 from midflight.runtime.relay import relay
-from midflight.runtime.terms import Terms, are_equal, objection
+from midflight.runtime.terms import UNKNOWN, Terms, are_equal, objection
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,15 @@ class Standpoint:
         """The state, or why it cannot be handed over."""
         return try_capture(self.capture)
 
-    def claim(self, rank: int) -> Claim:
+    def claim(self, rank: int, *, whole: bool = False) -> Claim:
+        """`whole`: compare all of the tensors, not only a part of large ones."""
         if self.progress is None:  # rank 0's initial weights are for all, if nobody has others
             return replace(NEWCOMER, can_give=rank == 0 and isinstance(self.snapshot, Snapshot))
         if isinstance(self.snapshot, StateError):
             return Claim(*self.progress)
         tensors = common_tensors(self.snapshot)
-        return Claim(*self.progress, self.snapshot.digest, checksum(tensors), can_give=True)
+        total = checksum(tensors, part=None if whole else self.progress[1])
+        return Claim(*self.progress, self.snapshot.digest, total, can_give=True)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Received:
 class Agreement:
     claim: Claim  # this member's
     received: Received | None = None  # None: it has the job's state
+    same_plan: bool = False  # all members know the plan of the data, and it is the same
 
 
 def agree(
@@ -76,21 +80,59 @@ def agree(
     if group.size == 1:
         return Agreement(NEWCOMER)
     claim = mine.claim(group.rank)
-    answers = compare_terms(group, replace(terms, plan=None), claim.to_numbers())
+    plan = terms.marks()[-1]
+    answers = compare_terms(group, replace(terms, plan=None), [plan, *claim.to_numbers()])
     if answers is None:
         raise WorldChanged("members on other terms have to leave first")
-    outcome = settle([Claim.from_numbers(answer) for answer in answers])
+    same_plan = plan != UNKNOWN and all(answer[0] == plan for answer in answers)
+    outcome = settle([Claim.from_numbers(answer[1:]) for answer in answers])
     if outcome.receivers and not outcome.givers:
         _give_up(group, mine, outcome)
     source, snapshot = _hand_over(group, holdings, mine, outcome, prepared)
     if snapshot is None:
-        return Agreement(claim)
+        return Agreement(claim, None, same_plan)
     differed = ""
     if group.rank in outcome.differing and isinstance(mine.snapshot, Snapshot):
         differed = name_difference(mine.snapshot, snapshot)
     elif group.rank in outcome.differing:
         differed = str(mine.snapshot)
-    return Agreement(claim, Received(snapshot, group.world.names[source], differed))
+    taken = Received(snapshot, group.world.names[source], differed)
+    return Agreement(claim, taken, same_plan)
+
+
+def verify(group: Group, mine: Standpoint) -> str:
+    """In a world that is whole: in what this member differs from most, or ''.
+
+    Every member has to call it, at the same step.
+    """
+    claim = mine.claim(group.rank, whole=True)
+    answers = group.gather(claim.to_numbers())
+    outcome = settle([Claim.from_numbers(answer) for answer in answers])
+    if not outcome.receivers:
+        return ""
+    holder = outcome.holders[0]
+    own = json.dumps([claim.step, *_detailed(mine.snapshot)])
+    step, blob, sums = json.loads(group.broadcast_bytes(own.encode(), holder))
+    if group.rank not in outcome.receivers:
+        return ""
+    member, other = group.world.names[group.rank], group.world.names[holder]
+    if isinstance(mine.snapshot, StateError):
+        what = str(mine.snapshot)
+    elif group.rank in outcome.behind:
+        what = f"{other} has completed {step} steps"
+    else:
+        _, unlike = _detailed(mine.snapshot)
+        tensors = [n for n, mark in unlike.items() if sums.get(n) != mark]
+        what = name_differences(mine.snapshot.blob, blob.encode(), [int(n) for n in tensors])
+    return f"after {claim.step} steps the state of {member} is not that of {other}: {what}"
+
+
+def _detailed(snapshot: Snapshot | StateError) -> tuple[str, dict[str, int]]:
+    """A state without its tensors, and a checksum of each of those."""
+    if isinstance(snapshot, StateError):
+        return "{}", {}
+    sums = {str(n): checksum([snapshot.tensors[n]]) for n in snapshot.common}
+    return snapshot.blob.decode(), sums
 
 
 def compare_terms(group: Group, terms: Terms, more: Sequence[int] = ()) -> list[list[int]] | None:

@@ -23,7 +23,8 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.runtime import checkpoint
-from midflight.runtime.agreement import Agreement, Standpoint, agree, try_capture
+from midflight.runtime.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.equality import Equality
 from midflight.runtime.exact import ExactSync
 from midflight.runtime.feed import Feed
 from midflight.runtime.gradients import GradientSync
@@ -53,6 +54,7 @@ class Session:
         ddp: Mapping[str, Any] | Literal[False],
         resume: str | os.PathLike[str] | None = None,
         deterministic: int | None = None,
+        verify_every: int | None = None,
     ) -> None:
         plain: dict[str, Any] = {}
         self._values = Values(plain)
@@ -63,7 +65,13 @@ class Session:
         if deterministic is not None:
             self._sync = ExactSync(modules, deterministic)
         self.backends = (backend,) if backend else _usable_backends(modules)
-        self._options = {"deterministic": deterministic, "ddp": ddp is not False}
+        self._options = {
+            "deterministic": deterministic,
+            "ddp": ddp is not False,
+            "verify_every": verify_every,
+        }
+        self._equality = Equality(verify_every)
+        self._plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
         self._resume = Path(resume) if resume is not None else None
         self._env = WorkerEnv.from_env(os.environ)
         self.cursor = Cursor()
@@ -241,13 +249,49 @@ class Session:
         self.overtaken = False
         if membership is None:
             self._broken = False
-        elif (
-            membership.due
-            or self._broken
-            or self._layout_wanted.is_set()
-            or not membership.begin_step(self.cursor.step)
-        ):
-            self._settle()
+            return
+        while True:
+            if (
+                membership.due
+                or self._broken
+                or self._layout_wanted.is_set()
+                or not membership.begin_step(self.cursor.step)
+            ):
+                self._settle()
+            if self._equality.every is None or self._verify():
+                return
+
+    def _verify(self) -> bool:
+        """Compare the members' states if that is due; False if somebody was lost meanwhile."""
+        group = self._group
+        if group is None or not self._equality.is_due(self.cursor.step, group):
+            return True
+        mine = Standpoint(self._progress, self._capture)
+        return self._together(lambda: self._equality.verify(group, mine, self._ledger))
+
+    def compare_plans(self) -> bool:
+        """Before the first step of a world: raises in a member that asks for other data.
+
+        False if somebody was lost meanwhile.
+        """
+        group, self._equality.same_plan = self._group, True
+        if group is None or group.size == 1:
+            return True
+        return self._together(lambda: compare_terms(group, self.terms()))
+
+    def _together(self, action: Callable[[], object]) -> bool:
+        """Do what all members do now; False if the world broke meanwhile."""
+        self.waiting = True
+        try:
+            action()
+        except (RuntimeError, WorldChanged) as error:
+            if not is_communication_error(error, self._group):
+                raise
+            self._break(error)
+            return False
+        finally:
+            self.waiting = False
+        return True
 
     def _settle(self) -> None:
         membership = self._membership
@@ -288,7 +332,7 @@ class Session:
             extra = self.holdings.restore(received.snapshot, rng=newcomer and order.planned)
             self._adopt(extra)
             self._trained_in = extra["generation"]
-        self._tell(group, agreed)
+        self._equality.entered(group, agreed, self.cursor.step, self._ledger)
         seat = Seat(group.generation, group.rank, group.size)
         if not order.planned or newcomer or received is not None:
             self.schedule.replace(seat)
@@ -303,25 +347,13 @@ class Session:
         assert self._membership is not None
         self._membership.entered(group)
 
-    def _tell(self, group: Group, agreed: Agreement) -> None:
-        """A member that differed says in what, here and in its ledger."""
-        received = agreed.received
-        if received is not None and received.differed:
-            print(
-                f"midflight: warning: after step {agreed.claim.step} the state of "
-                f"{group.world.names[group.rank]} differed from that of {received.source}, and was "
-                f"replaced: {received.differed}",
-                file=sys.stderr,
-                flush=True,
-            )
-
     @property
     def _progress(self) -> tuple[int, int, int]:
         return self._trained_in, self.cursor.step, self.cursor.epoch
 
     def terms(self) -> Terms:
         """On which terms this member trains; also asked by preparing threads."""
-        return Terms(self.holdings.describe(), self._options)
+        return Terms(self.holdings.describe(), self._options, self._plan, self.cursor.epoch)
 
     def _adopt(self, extra: Mapping[str, Any] | None) -> None:
         if extra is not None:
