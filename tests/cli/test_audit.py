@@ -9,7 +9,15 @@ import pytest
 
 from midflight.cli.main import main
 from midflight.protocol.job import JobSpec
-from midflight.runtime.audit import Record, Report, judge, parse
+from midflight.runtime.audit import (
+    Comparison,
+    Record,
+    Report,
+    compare,
+    judge,
+    parse,
+    parse_comparisons,
+)
 from midflight.runtime.plan import Cursor, Plan, Seat, share
 from midflight.store.rundir import RunDir
 
@@ -196,6 +204,61 @@ def test_what_the_runtime_writes_can_be_read(tmp_path: Path) -> None:
     records, problems = parse("m1", (tmp_path / "m1.jsonl").read_text())
     assert problems == []
     assert records == [record for record in worlds(2) if record.rank == 1]
+
+
+# --- members that differed ----------------------------------------------------------------------
+
+
+def came(member: str, digest: str, **others: Any) -> Comparison:
+    """A member that came into generation 4 after 20 steps."""
+    usual = {"compared": "enter", "differed": "", "source": ""}
+    return Comparison(member, generation=4, progress=(3, 20, 1), digest=digest, **usual | others)
+
+
+def test_members_that_came_with_one_state_are_not_spoken_of() -> None:
+    assert compare([came("m0", "a.b"), came("m1", "a.b"), came("m2", "", source="m0")]) == ([], [])
+
+
+def test_a_difference_that_was_put_right_is_a_note_that_names_the_member() -> None:
+    what = "optimizer.param_groups[0].lr is 0.05 here and 0.1 there"
+    problems, notes = compare([came("m0", "a.b"), came("m1", "c.b", differed=what, source="m0")])
+    assert problems == []
+    assert notes == [
+        "m1 came into generation 4 after 20 steps with another state than m0, and took that over: "
+        + what
+    ]
+
+
+def test_different_states_that_were_kept_are_a_problem() -> None:
+    problems, notes = compare([came("m0", "a.b"), came("m1", "a.c")])
+    assert notes == []
+    assert problems == [
+        "m0 and m1 came into generation 4 after 20 steps with different states, and kept them"
+    ]
+
+
+def test_states_that_nobody_could_compare_are_no_problem() -> None:
+    assert compare([came("m0", "0.0"), came("m1", "a.c")]) == ([], [])
+
+
+def test_what_verify_every_has_found_is_a_problem() -> None:
+    found = came("m1", "a.c", compared="verify", differed="the state of m1 is not that of m0")
+    assert compare([found]) == (["the state of m1 is not that of m0"], [])
+
+
+def test_what_the_runtime_notes_of_a_comparison_can_be_read(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from midflight.runtime.claims import Claim
+    from midflight.runtime.ledger import Ledger
+
+    ledger = Ledger(str(tmp_path), "m1")
+    ledger.note("enter", 4, Claim(3, 20, 1, 10, 11), "a \u2028 b", "m0")
+    ledger.close()
+    text = (tmp_path / "m1.jsonl").read_text()
+    assert parse("m1", text) == ([], [])
+    assert parse_comparisons("m1", text + text[:20]) == [
+        came("m1", "a.b", differed="a \u2028 b", source="m0")
+    ]
 
 
 # --- the command ------------------------------------------------------------------------------

@@ -81,6 +81,22 @@ def test_a_newcomer_with_another_model_is_sent_away_and_nobody_notices(tmp_path:
         assert run.left_over() == []
 
 
+def test_a_state_that_cannot_be_handed_over_fails_the_request_and_nobody_notices(
+    tmp_path: Path,
+) -> None:
+    script = ["python", str(SCRIPTS / "uneven.py"), str(tmp_path / "out"), "object"]
+    with Run(tmp_path, *FLAGS, script=script, np=2) as run:
+        run.await_stable(2, beyond=6)
+        answer = run.resize("--to", "3")
+        assert answer.returncode == 1
+        assert "job.state.writer: a value of type object cannot be handed" in answer.stderr
+        assert "keep numbers, strings, lists" in answer.stderr
+        after = run.progress()
+        assert (after["resets"], len(ranked(after))) == (0, 2)
+        assert run.finish() == 0
+        assert run.left_over() == []
+
+
 def test_a_discovery_script_that_fails_later_is_a_warning(tmp_path: Path) -> None:
     listing = tmp_path / "hosts"
     listing.write_text("echo localhost:2")

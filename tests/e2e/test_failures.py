@@ -21,6 +21,7 @@ from tests.e2e.runs import (
 )
 
 pytestmark = pytest.mark.slow
+SCRIPTS = Path(__file__).with_name("scripts")
 FLAGS = ("--min-np", "1", "--max-np", "6", "--cooldown", "60", "60")
 
 
@@ -32,6 +33,7 @@ def after_a_loss(run: Run, size: int, resets: int = 1) -> None:
     run.progress()
     assert run.finish() == 0
     check_complete(run)
+    assert "and was replaced" not in run.output  # equal members are not taken for different
 
 
 def test_the_death_of_a_member_costs_the_step_in_flight(tmp_path: Path) -> None:
@@ -48,6 +50,26 @@ def test_rank_0_may_die(tmp_path: Path) -> None:
         before = run.await_stable(3, beyond=3)
         kill(by_rank(before, 0))
         after_a_loss(run, 2)
+
+
+def test_a_learning_rate_that_one_member_has_changed_is_put_right_by_the_next_world(
+    tmp_path: Path,
+) -> None:
+    script = ["python", str(SCRIPTS / "uneven.py"), str(tmp_path / "out"), "rate"]
+    with Run(tmp_path, *FLAGS, script=script) as run:
+        before = run.await_stable(3, beyond=8)
+        kill(by_rank(before, 2))
+        run.await_status(lambda s: s["phase"] == "stable" and len(ranked(s)) == 2)
+        run.progress()
+        assert run.finish() == 0
+        assert "m0 ends with the rate 0.1" in run.output
+        assert "m1 ends with the rate 0.1" in run.output
+        what = "optimizer.param_groups[0].lr is 0.05 here and 0.1 there"
+        assert f"the state of m1 was not that of m0, and was replaced: {what}" in run.output
+        audit = run.command("audit", "job")
+        assert audit.returncode == 0, audit.stdout
+        assert "m1 came into generation 2 after" in audit.stdout
+        assert what in audit.stdout
 
 
 def test_two_members_may_die_at_once(tmp_path: Path) -> None:

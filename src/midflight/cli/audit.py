@@ -7,7 +7,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from midflight.cli import in_pod
@@ -17,7 +17,16 @@ from midflight.errors import JobFailed, UsageError
 from midflight.run.arguments import Parser
 from midflight.run.hosted import hosted
 from midflight.run.options import LEDGER_DIR, NO_LEDGERS
-from midflight.runtime.audit import EpochReport, Record, Report, judge, parse
+from midflight.runtime.audit import (
+    Comparison,
+    EpochReport,
+    Record,
+    Report,
+    compare,
+    judge,
+    parse,
+    parse_comparisons,
+)
 
 SHOWN = 10  # problems; the rest is in the JSON
 _HEAD = ("EPOCH", "SAMPLES", "STEPS", "WORLDS", "MEMBERS", "REPEATED", "MISSING", "DUPLICATED")
@@ -30,11 +39,13 @@ def main(argv: Sequence[str]) -> int:
         if (code := in_pod.carry_out(options.namespace, options.run, words)) is not None:
             return code
     folder = _ledgers(options.run)
-    records, damage = read_ledgers(folder)
+    records, comparisons, damage = read_ledgers(folder)
     if not records:
         raise JobFailed(_empty(options.run, folder))
     report = judge(records, samples=options.samples, resumed=options.resumed)
-    report = Report(report.epochs, report.shares, report.vouched, (*damage, *report.problems))
+    differences, notes = compare(comparisons)
+    problems = (*damage, *differences, *report.problems)
+    report = replace(report, problems=problems, notes=tuple(notes))
     print(as_json(options.run, report) if options.output == "json" else as_text(report))
     return 0 if report.ok else 1
 
@@ -63,9 +74,10 @@ def _empty(run: str, folder: Path) -> str:
     )
 
 
-def read_ledgers(folder: Path) -> tuple[list[Record], list[str]]:
-    """The records of all members, and what is wrong with their files."""
+def read_ledgers(folder: Path) -> tuple[list[Record], list[Comparison], list[str]]:
+    """The records and comparisons of all members, and what is wrong with their files."""
     records: list[Record] = []
+    comparisons: list[Comparison] = []
     problems: list[str] = []
     for path in sorted(folder.glob("*.jsonl")):
         try:
@@ -74,8 +86,9 @@ def read_ledgers(folder: Path) -> tuple[list[Record], list[str]]:
             raise UsageError(f"cannot read the ledger {path}: {error.strerror}") from None
         found, damage = parse(path.stem, text)
         records += found
+        comparisons += parse_comparisons(path.stem, text)
         problems += damage
-    return records, problems
+    return records, comparisons, problems
 
 
 def as_json(run: str, report: Report) -> str:
@@ -84,10 +97,11 @@ def as_json(run: str, report: Report) -> str:
 
 def as_text(report: Report) -> str:
     blocks = [table(_HEAD, [_row(epoch) for epoch in report.epochs])]
-    if report.problems:
-        shown = [f"- {problem}" for problem in report.problems[:SHOWN]]
-        rest = len(report.problems) - SHOWN
-        blocks.append("\n".join([*shown, *([f"- and {rest} more"] if rest > 0 else [])]))
+    for lines in (report.problems, report.notes):
+        if lines:
+            shown = [f"- {line}" for line in lines[:SHOWN]]
+            rest = len(lines) - SHOWN
+            blocks.append("\n".join([*shown, *([f"- and {rest} more"] if rest > 0 else [])]))
     return "\n\n".join([*blocks, _verdict(report)])
 
 
@@ -112,7 +126,7 @@ def _verdict(report: Report) -> str:
             f"{report.duplicated} duplicated"
         )
     if report.problems:
-        return "nothing is missing or duplicated, but the ledgers do not agree: see above"
+        return "nothing is missing or duplicated, but the members do not agree: see above"
     samples = sum(epoch.samples for epoch in report.epochs)
     steps = sum(epoch.steps for epoch in report.epochs)
     line = f"every sample was used exactly once: {samples} samples in {steps} steps"

@@ -1,81 +1,215 @@
-"""Entering a world: members find out who is furthest, and pass that state to whoever lacks it.
+"""Entering a world: members find out whose state is the job's, and pass it to whoever lacks it.
 
-Every member says how many steps it has completed (or that it holds no state). The most advanced
-state wins; steps are synchronous, so those who lack it are newcomers or one step behind. Members
-whose models differ are told which parameter it is.
+Every member says on which terms it trains (`terms`), how far it is and with which state (`claims`).
+Those who lack the job's state receive it: newcomers, members that are a step behind, and members
+that are as far and differ, who then say in what. A member that cannot hand its state over lets
+others do it. If nobody can, those who lack the state leave with the reason, the others train on.
 """
 
-import itertools
 import json
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
 
-from midflight.errors import StateError, WorldChanged
+import torch
+
+from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.runtime import transfer
+from midflight.runtime.checksums import checksum
+from midflight.runtime.claims import NEWCOMER, Claim, Outcome, settle
+from midflight.runtime.differences import name_differences
 from midflight.runtime.group import Group
-from midflight.runtime.holdings import Holdings, difference
+from midflight.runtime.holdings import Holdings
 from midflight.runtime.layout import Prepared, Snapshot
 from midflight.runtime.relay import relay
+from midflight.runtime.terms import UNKNOWN, Terms, are_equal, objection
 
-NOTHING = -1  # the step of a member that holds no state
+
+@dataclass(frozen=True)
+class Standpoint:
+    """This member, as it enters a world: how far it is, and its state."""
+
+    progress: tuple[int, int, int] | None  # as in a claim; None: it holds no state
+    capture: Callable[[], Snapshot]
+
+    @cached_property
+    def snapshot(self) -> Snapshot | StateError:
+        """The state, or why it cannot be handed over."""
+        return try_capture(self.capture)
+
+    def claim(self, rank: int, *, whole: bool = False) -> Claim:
+        """`whole`: compare all of the tensors, not only a part of large ones."""
+        if self.progress is None:  # rank 0's initial weights are for all, if nobody has others
+            return replace(NEWCOMER, can_give=rank == 0 and isinstance(self.snapshot, Snapshot))
+        if isinstance(self.snapshot, StateError):
+            return Claim(*self.progress)
+        tensors = common_tensors(self.snapshot)
+        total = checksum(tensors, part=None if whole else self.progress[1])
+        return Claim(*self.progress, self.snapshot.digest, total, can_give=True)
+
+
+@dataclass(frozen=True)
+class Received:
+    """The state that this member takes over, and from whom."""
+
+    snapshot: Snapshot
+    source: str
+    differed: str  # in what, from a state that is as far; "": it was behind
+
+
+@dataclass(frozen=True)
+class Agreement:
+    claim: Claim  # this member's
+    received: Received | None = None  # None: it has the job's state
+    same_plan: bool = False  # all members know the plan of the data, and it is the same
 
 
 def agree(
     group: Group,
     holdings: Holdings,
-    step: int,
+    terms: Terms,
+    mine: Standpoint,
     prepared: Prepared | None,
-    capture: Callable[[], Snapshot],
-) -> Snapshot | None:
-    """The state this member has to take over, or None if it has the newest.
+) -> Agreement:
+    """What this member claims, and the state that it has to take over, if any.
 
     A member with a state of its own receives into spare memory, so that a transfer that breaks
     off leaves it whole.
     """
     if group.size == 1:
-        return None
-    mark = _mark(holdings)
-    answers = group.gather([step, mark])
-    if any(answer[1] != answers[0][1] for answer in answers):
-        _name_difference(group, holdings, same=mark == answers[0][1])
-        raise WorldChanged("members with another model have to leave first")
-    steps = [answer[0] for answer in answers]
-    best = max(steps)
-    holders = [rank for rank in range(group.size) if steps[rank] == best]
-    if best == NOTHING:  # the very beginning: rank 0's initial weights are the state
-        holders = [0]
-    receivers = [rank for rank in range(group.size) if rank not in holders]
-    received: Snapshot | None = None
-    for source, target in itertools.chain.from_iterable(relay(holders, receivers)):
-        if group.rank == source:
-            give = partial(transfer.send, group.pg, target, received or capture())
-            group.waits.call(give)
-        elif group.rank == target:
-            in_place = step == NOTHING
-            take = partial(transfer.receive, group.pg, source, holdings, prepared)
-            received = group.waits.call(partial(take, in_place=in_place))
-    return received
+        return Agreement(NEWCOMER)
+    claim = mine.claim(group.rank)
+    plan = terms.marks()[-1]
+    answers = compare_terms(group, replace(terms, plan=None), [plan, *claim.to_numbers()])
+    if answers is None:
+        raise WorldChanged("members on other terms have to leave first")
+    same_plan = plan != UNKNOWN and all(answer[0] == plan for answer in answers)
+    outcome = settle([Claim.from_numbers(answer[1:]) for answer in answers])
+    if outcome.receivers and not outcome.givers:
+        _give_up(group, mine, outcome)
+    source, snapshot = _hand_over(group, holdings, mine, outcome, prepared)
+    if snapshot is None:
+        return Agreement(claim, None, same_plan)
+    differed = ""
+    if group.rank in outcome.differing and isinstance(mine.snapshot, Snapshot):
+        differed = name_difference(mine.snapshot, snapshot)
+    elif group.rank in outcome.differing:
+        differed = str(mine.snapshot)
+    taken = Received(snapshot, group.world.names[source], differed)
+    return Agreement(claim, taken, same_plan)
 
 
-def compare_models(group: Group, holdings: Holdings) -> None:
-    """While a change is prepared: a newcomer with another model than rank 0 hears it here."""
-    mark = _mark(holdings)
-    marks = [answer[0] for answer in group.gather([mark])]
-    if any(other != marks[0] for other in marks):
-        _name_difference(group, holdings, same=mark == marks[0])
+def verify(group: Group, mine: Standpoint) -> str:
+    """In a world that is whole: in what this member differs from most, or ''.
+
+    Every member has to call it, at the same step.
+    """
+    claim = mine.claim(group.rank, whole=True)
+    answers = group.gather(claim.to_numbers())
+    outcome = settle([Claim.from_numbers(answer) for answer in answers])
+    if not outcome.receivers:
+        return ""
+    holder = outcome.holders[0]
+    own = json.dumps([claim.step, *_detailed(mine.snapshot)])
+    step, blob, sums = json.loads(group.broadcast_bytes(own.encode(), holder))
+    if group.rank not in outcome.receivers:
+        return ""
+    member, other = group.world.names[group.rank], group.world.names[holder]
+    if isinstance(mine.snapshot, StateError):
+        what = str(mine.snapshot)
+    elif group.rank in outcome.behind:
+        what = f"{other} has completed {step} steps"
+    else:
+        _, unlike = _detailed(mine.snapshot)
+        tensors = [n for n, mark in unlike.items() if sums.get(n) != mark]
+        what = name_differences(mine.snapshot.blob, blob.encode(), [int(n) for n in tensors])
+    return f"after {claim.step} steps the state of {member} is not that of {other}: {what}"
 
 
-def _mark(holdings: Holdings) -> int:
-    return int(holdings.fingerprint[:15], 16)
+def _detailed(snapshot: Snapshot | StateError) -> tuple[str, dict[str, int]]:
+    """A state without its tensors, and a checksum of each of those."""
+    if isinstance(snapshot, StateError):
+        return "{}", {}
+    sums = {str(n): checksum([snapshot.tensors[n]]) for n in snapshot.common}
+    return snapshot.blob.decode(), sums
 
 
-def _name_difference(group: Group, holdings: Holdings, *, same: bool) -> None:
-    """The models differ: whoever is not like rank 0 says in which parameter."""
-    mine = json.dumps(holdings.describe()).encode()
-    theirs = json.loads(group.broadcast_bytes(mine, 0))
-    if same:
+def compare_terms(group: Group, terms: Terms, more: Sequence[int] = ()) -> list[list[int]] | None:
+    """Everybody's further numbers; None if others do not have rank 0's terms.
+
+    Raises in the members that do not have them.
+    """
+    marks = terms.marks()
+    answers = group.gather([*marks, *more])
+    if are_equal([answer[: len(marks)] for answer in answers]):
+        return [answer[len(marks) :] for answer in answers]
+    first = Terms.from_json(group.broadcast_bytes(terms.to_json().encode(), 0))
+    names = group.world.names
+    error = objection(terms, first, names[group.rank], names[0])
+    if error is not None:
+        raise error
+    return None
+
+
+def try_capture(capture: Callable[[], Snapshot]) -> Snapshot | StateError:
+    """The state, or what is wrong with it: that must not end the training."""
+    try:
+        snapshot = capture()
+    except MidflightError as error:
+        return StateError(str(error))
+    except Exception as error:  # noqa: BLE001 - a state_dict of the script's own may raise anything
+        return StateError(f"the state cannot be captured: {type(error).__name__}: {error}")
+    if len(snapshot.blob) > transfer.LIMIT:
+        return StateError(transfer.too_large(len(snapshot.blob)))
+    return snapshot
+
+
+def common_tensors(snapshot: Snapshot) -> list[torch.Tensor]:
+    """Those that have to be equal on all members."""
+    return [snapshot.tensors[number] for number in snapshot.common]
+
+
+def name_difference(mine: Snapshot, theirs: Snapshot) -> str:
+    """In what two states differ that should be equal."""
+    return name_differences(mine.blob, theirs.blob, list(_unequal(mine, theirs)))
+
+
+def _unequal(mine: Snapshot, theirs: Snapshot) -> Iterator[int]:
+    """The numbers of the tensors that differ, if both states have the same ones."""
+    if [slot[:2] for slot in mine.layout.slots] != [slot[:2] for slot in theirs.layout.slots]:
         return
-    others: list[Any] = [(name, tuple(shape), dtype) for name, shape, dtype in theirs]
-    detail = difference(holdings.describe(), others) or "the order of the parameters differs"
-    raise StateError(f"this member's model is not that of rank 0: {detail}")
+    for number in mine.common:
+        if checksum([mine.tensors[number]]) != checksum([theirs.tensors[number]]):
+            yield number
+
+
+def _give_up(group: Group, mine: Standpoint, outcome: Outcome) -> None:
+    """Nobody can hand the state over: those who lack it leave, and say why."""
+    holder = outcome.holders[0]
+    reason = str(mine.snapshot) if group.rank == holder else ""
+    told = group.broadcast_bytes(reason.encode(), holder).decode()
+    if group.rank in outcome.receivers:
+        raise StateError(f"{group.world.names[holder]} cannot hand the state over: {told}")
+    raise WorldChanged("members that cannot be given the state have to leave first")
+
+
+def _hand_over(
+    group: Group,
+    holdings: Holdings,
+    mine: Standpoint,
+    outcome: Outcome,
+    prepared: Prepared | None,
+) -> tuple[int, Snapshot | None]:
+    """From whom this member has got the state, and the state; (-1, None) if it has its own."""
+    giver, received = -1, None
+    for source, target in chain.from_iterable(relay(outcome.givers, outcome.receivers)):
+        if group.rank == source:
+            held = received or mine.snapshot
+            assert isinstance(held, Snapshot)
+            group.waits.call(partial(transfer.send, group.pg, target, held))
+        elif group.rank == target:
+            in_place = mine.progress is None
+            take = partial(transfer.receive, group.pg, source, holdings, prepared)
+            giver, received = source, group.waits.call(partial(take, in_place=in_place))
+    return giver, received

@@ -5,8 +5,10 @@ completed it died before anyone had its state, counts in its highest generation.
 for the whole step: a step is complete only if all members of its world took part in it. Positions
 are places in an epoch's order; which sample stands at which place follows from the seed, which a
 ledger does not hold, so the checksums in the ledgers are not judged here. Nor does it hold the
-number of shards of deterministic mode: the one that explains all shares is looked for. Free of
-torch, like the `plan` whose shares it works out again, so that the command line can use it.
+number of shards of deterministic mode: the one that explains all shares is looked for. Who came
+into a world with another state than the others, and what became of it, is told by lines of another
+kind. Free of torch, like the `plan` whose shares it works out again, so that the command line can
+use it.
 """
 
 import json
@@ -35,6 +37,19 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A member's line about the state with which it came when all compared theirs."""
+
+    member: str
+    compared: str  # enter (a world), or verify (in one that was whole)
+    generation: int
+    progress: tuple[int, int, int]  # generation of its last step, steps, epoch
+    digest: str
+    differed: str  # in what; "": it did not, or was behind
+    source: str  # whose state it took over; "": it kept its own
+
+
+@dataclass(frozen=True)
 class EpochReport:
     epoch: int
     samples: int  # different ones that were used
@@ -54,6 +69,7 @@ class Report:
     shares: int  # one for each member of each step
     vouched: int  # of them, those without a record of their own
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()  # differences between members that were put right
 
     @property
     def missing(self) -> int:
@@ -88,6 +104,7 @@ class _Tally:
     covered: int = 0  # different samples
 
 
+UNKNOWN = "0.0"  # the digest of a state that could not be packed
 _NUMBERS = tuple(field.name for field in fields(Record) if field.name != "member")
 
 
@@ -96,13 +113,62 @@ def parse(member: str, text: str) -> tuple[list[Record], list[str]]:
     or its writer was killed in the middle of it; either way it says nothing yet."""
     records: list[Record] = []
     problems: list[str] = []
-    for number, line in enumerate(text[: text.rfind("\n") + 1].splitlines(), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         record = _record(member, line)
-        if record is None:
-            problems.append(f"line {number} of {member}'s ledger is damaged")
-        else:
+        if record is not None:
             records.append(record)
+        elif _comparison(member, line) is None:
+            problems.append(f"line {number} of {member}'s ledger is damaged")
     return records, problems
+
+
+def parse_comparisons(member: str, text: str) -> list[Comparison]:
+    """What a ledger tells of comparisons; `parse` says what is wrong with it."""
+    found = (_comparison(member, line) for line in _lines(text) if '"compared"' in line)
+    return [comparison for comparison in found if comparison is not None]
+
+
+def _lines(text: str) -> list[str]:
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def _comparison(member: str, line: str) -> Comparison | None:
+    try:
+        found = json.loads(line)
+        words = [found[name] for name in ("compared", "digest", "differed", "source")]
+        generation, steps = found["generation"], [*found["progress"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not all(isinstance(word, str) for word in words) or len(steps) != 3:
+        return None
+    if not all(type(number) is int for number in (generation, *steps)):
+        return None
+    when, digest, differed, source = words
+    progress = (steps[0], steps[1], steps[2])
+    return Comparison(member, when, generation, progress, digest, differed, source)
+
+
+def compare(comparisons: Iterable[Comparison]) -> tuple[list[str], list[str]]:
+    """Who differed: first the differences that stayed, then those that were put right."""
+    problems: list[str] = []
+    notes: list[str] = []
+    kept: dict[tuple[int, tuple[int, int, int]], Comparison] = {}
+    for one in sorted(comparisons, key=lambda c: (c.generation, c.progress, c.member)):
+        if one.compared == "verify":
+            problems.append(one.differed)
+        elif one.differed:
+            notes.append(
+                f"{one.member} came into generation {one.generation} after {one.progress[1]} steps "
+                f"with another state than {one.source}, and took that over: {one.differed}"
+            )
+        elif not one.source and one.digest != UNKNOWN:
+            other = kept.setdefault((one.generation, one.progress), one)
+            if other.digest != one.digest:
+                problems.append(
+                    f"{other.member} and {one.member} came into generation {one.generation} after "
+                    f"{one.progress[1]} steps with different states, and kept them"
+                )
+    return problems, notes
 
 
 def _record(member: str, line: str) -> Record | None:

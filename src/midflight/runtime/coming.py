@@ -1,30 +1,39 @@
 """A world on its way: its group is connected in a thread, while training goes on in the old one.
 
-For a planned change the layout of the state travels ahead as well, so that newcomers have their
-memory ready (allocated and touched) before anybody pauses.
+All use rank 0's backend; a member that cannot says so before anything is connected. For a planned
+change newcomers also compare their terms with rank 0's, and the layout of the state travels ahead,
+so that they have their memory ready (allocated and touched) before anybody pauses.
 """
 
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime import transfer
-from midflight.runtime.agreement import compare_models
+from midflight.runtime.agreement import compare_terms
 from midflight.runtime.group import CONNECT_SECONDS, Group, is_communication_error
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout, Prepared
+from midflight.runtime.terms import Terms
 
 POLL_SECONDS = 0.05
+BACKEND_KEY = "midflight/backend"
 
 
 class Giver(Protocol):
     """The session, as seen from the thread that prepares."""
 
     holdings: Holdings
+    backends: tuple[str, ...]  # which this member can use, the one that it prefers first
+
+    def terms(self) -> Terms:
+        """On which terms this member trains."""
+        ...
 
     def ask_for_layout(self) -> None:
         """Have the layout made at the next step boundary, for `layout`."""
@@ -61,14 +70,35 @@ class Coming:
         try:
             if self._joiners and self.group.rank == self._source:
                 giver.ask_for_layout()
+            if self.group.size > 1:
+                self._agree_on_backend(line, giver.backends)
             self.group.connect(line)
             if self._joiners and self.group.size > 1:
-                compare_models(self.group, giver.holdings)
+                self._compare_terms(giver.terms())
                 self._make_room(giver)
         except (MidflightError, RuntimeError, OSError, ValueError) as error:
             self._error = error
         self._done.set()
         then(self, "" if self._error is None else str(self._error))
+
+    def _agree_on_backend(self, line: KeyLine, usable: tuple[str, ...]) -> None:
+        group, names = self.group, self.world.names
+        if group.rank == 0:
+            line.set_key(self.generation, BACKEND_KEY, group.backend)
+            return
+        (first,) = line.want_keys(self.generation, [BACKEND_KEY], CONNECT_SECONDS)
+        if first not in usable:
+            raise StateError(
+                f"{names[group.rank]} uses the backend {usable[0]} and {names[0]} uses {first}; "
+                "pass the same join(backend=...) on all members"
+            )
+        group.backend = first
+
+    def _compare_terms(self, terms: Terms) -> None:
+        """A newcomer on other terms hears it here. Those in training may be between two plans."""
+        if self.group.rank not in (0, *self._joiners):
+            terms = replace(terms, plan=None)
+        compare_terms(self.group, terms)
 
     def _make_room(self, giver: Giver) -> None:
         """The first of those who stay tells the joiners what the state looks like."""

@@ -25,7 +25,7 @@ from midflight.errors import StateError
 from midflight.runtime.layout import Home, Layout, Prepared, Slot, Snapshot, layout_of
 from midflight.runtime.loading import listed_by, load, load_unlisted, tensors_of
 from midflight.runtime.rng import capture_rng, restore_rng
-from midflight.runtime.tree import pack, unpack
+from midflight.runtime.tree import number_of, pack, unpack
 
 VALUES, RNG, EXTRA, UNLISTED = "job.state", "job.rng", "job.extra", "job.unlisted"
 Description = tuple[str, tuple[int, ...], str]
@@ -74,10 +74,23 @@ class Holdings:
             for key, tensor in own.items():
                 if state.get(key, tensor) is tensor and not is_lazy(tensor):
                     housed.setdefault(id(tensor), (tensor, (name, key)))
-        tree |= {VALUES: self.values, RNG: capture_rng(), EXTRA: dict(extra)}
+        tree |= {VALUES: self.values, EXTRA: dict(extra)}
         packed = pack(tree, known=[tensor for tensor, _ in housed.values()])
+        rng = pack(capture_rng(), known=packed.tensors)
         homes = [home for _, home in housed.values()]
-        return Snapshot(packed.blob, packed.tensors, layout_of(packed.tensors, homes))
+        return Snapshot(
+            packed.blob[:-1] + f',"{RNG}":'.encode() + rng.blob + b"}",
+            rng.tensors,
+            layout_of(rng.tensors, homes),
+            number_of(packed.blob),
+            self._common(packed.tensors),
+        )
+
+    def _common(self, tensors: Sequence[Tensor]) -> tuple[int, ...]:
+        """All but modules' buffers: an attempt at a step may have touched those on some members
+        only, and rank 0's replace them all at the end of each step."""
+        buffers = {id(buffer) for module in self._modules.values() for buffer in module.buffers()}
+        return tuple(n for n, tensor in enumerate(tensors) if id(tensor) not in buffers)
 
     def prepare(
         self, layout: Layout, *, in_place: bool = True, spare: Prepared | None = None

@@ -38,6 +38,7 @@ def join(
     ddp: Mapping[str, Any] | Literal[False] | None = None,
     resume: str | os.PathLike[str] | None = None,
     deterministic: int | None = None,
+    verify_every: int | None = None,
     **objects: Any,
 ) -> "Job":
     """Take part in the job that this process belongs to; on its own, a world of one.
@@ -47,7 +48,8 @@ def join(
     parameters are on several GPUs of this machine, else gloo. `ddp`: options for
     DistributedDataParallel; False: the script averages its gradients itself. `resume`: a
     checkpoint to begin with, if it exists. `deterministic`: into how many shards each batch is
-    cut, so that the weights are the same bit for bit whatever the world does.
+    cut, so that the weights are the same bit for bit whatever the world does. `verify_every`: after
+    so many steps the members compare their states, and one that differs raises StateError.
     """
     return Job(
         objects,
@@ -55,6 +57,7 @@ def join(
         ddp={} if ddp is None else ddp,
         resume=resume,
         deterministic=deterministic,
+        verify_every=verify_every,
     )
 
 
@@ -86,7 +89,9 @@ class Job(Session):
         """The batch sampler for a DataLoader of one's own; iterate it with `follow`."""
         samples = sample_count(dataset)
         plan.setdefault("shards", self._shards)
-        return ElasticBatchSampler(Plan(samples, global_batch_size, **plan), self.schedule)
+        full = Plan(samples, global_batch_size, **plan)
+        self._plan = full.in_common()
+        return ElasticBatchSampler(full, self.schedule)
 
     def follow(self, loader: DataLoader[Any], sampler: ElasticBatchSampler) -> Feed:
         """Batches of a DataLoader of one's own, the right ones at each step."""
@@ -124,9 +129,11 @@ class Job(Session):
         `epochs`: until so many epochs are done in all; None: the rest of the present one.
         `plan`: shuffle, seed, drop_last, micro_batch_size. The rest goes to the DataLoader.
         """
+        asked = epochs
         if epochs is None and self._loop_epoch is not None:
             epochs = self._loop_epoch + 1
         sampler = self.sampler(dataset, global_batch_size, epochs=epochs, **(plan or {}))
+        self._plan = {**sampler.plan.in_common(), "epochs": asked}
         feed = self.follow(build_loader(dataset, sampler, **loader), sampler)
         return iter(feed)
 
@@ -150,6 +157,8 @@ class Job(Session):
         if self._membership and issued.seat.generation != self._generation:
             return False
         if issued.micro == 0:
+            if not self._equality.same_plan and not self.compare_plans():
+                return False
             self._own = (0, 0)
             self._clear_gradients()
         self._issued = issued
@@ -237,6 +246,7 @@ class Job(Session):
         issued, self._issued = self._issued, None
         self._sync.complete()
         self.holds_state = True
+        self._trained_in = self._generation
         if issued is None:
             self.cursor = replace(self.cursor, step=self.cursor.step + 1)
         else:

@@ -83,6 +83,8 @@ class Snapshot:
     blob: bytes
     tensors: list[Tensor]
     layout: Layout
+    digest: int = 0  # of what is no tensor, random number generators aside
+    common: tuple[int, ...] = ()  # the numbers of the tensors that must be equal on all members
 
 
 @dataclass(frozen=True)

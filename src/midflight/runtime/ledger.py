@@ -2,13 +2,16 @@
 
 A line says which samples of which epoch the step used, in which world, and a checksum of the
 indices that this member really loaded. Lines are written out at once: a killed member's ledger is
-complete up to its last step.
+complete up to its last step. A line of another kind tells that the members compared their states,
+with which one this member came, and in what it differed.
 """
 
+import json
 import zlib
 from pathlib import Path
 from typing import TextIO
 
+from midflight.runtime.claims import Claim
 from midflight.runtime.sampler import Issued
 
 
@@ -19,22 +22,37 @@ class Ledger:
 
     def write(self, issued: Issued, own: int, checksum: int) -> None:
         """A step was completed. `own`: how many samples this member used in it."""
+        extent, seat = issued.extent, issued.seat
+        self._add(
+            f'{{"step":{extent.step},"epoch":{extent.epoch},"start":{extent.start},'
+            f'"stop":{extent.stop},"generation":{seat.generation},"rank":{seat.rank},'
+            f'"size":{seat.size},"own":{own},"crc":{checksum}}}\n'
+        )
+
+    def note(
+        self, when: str, generation: int, claim: Claim, differed: str = "", source: str = ""
+    ) -> None:
+        """The states were compared. `when`: enter or verify. `source`: whose state it took over."""
+        line = {
+            "compared": when,
+            "generation": generation,
+            "progress": claim.progress,
+            "digest": f"{claim.digest:x}.{claim.checksum:x}",
+            "differed": differed,
+            "source": source,
+        }
+        self._add(json.dumps(line) + "\n")
+
+    def _add(self, line: str) -> None:
         if self._path is None:
             return
         if self._file is None:
             self._file = self._open()
             if self._file is None:
                 return
-        extent, seat = issued.extent, issued.seat
         try:
-            self._file.write(
-                f'{{"step":{extent.step},"epoch":{extent.epoch},"start":{extent.start},'
-                f'"stop":{extent.stop},"generation":{seat.generation},"rank":{seat.rank},'
-                f'"size":{seat.size},"own":{own},"crc":{checksum}}}\n'
-            )
-        except (
-            OSError
-        ):  # a full disk must not stop the training; the audit will say what is missing
+            self._file.write(line)
+        except OSError:  # a full disk must not stop the training; the audit says what is missing
             self._path = None
 
     def _open(self) -> TextIO | None:

@@ -22,6 +22,7 @@ from midflight.runtime.group import Group
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.layout import Layout
 from midflight.runtime.link import Link
+from midflight.runtime.terms import Terms
 
 
 class Trainer(Protocol):
@@ -30,7 +31,9 @@ class Trainer(Protocol):
     holdings: Holdings
     holds_state: bool
     waiting: bool
+    backends: tuple[str, ...]
 
+    def terms(self) -> Terms: ...
     @property
     def steps_done(self) -> int: ...
     @property

@@ -7,7 +7,7 @@ The end of an epoch and the start of the next are two cursors, (e, n) and (e + 1
 script may evaluate in between. Which sample stands at which position is `sampler.EpochOrder`'s.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from midflight.errors import DataError
@@ -99,6 +99,12 @@ class Plan:
                 f"{self.global_batch_size}, and drop_last drops them all: "
                 "make the batch smaller or leave drop_last off"
             )
+
+    def in_common(self) -> dict[str, Any]:
+        """What has to be the same on every member; how a share is cut up is its own business."""
+        own = asdict(self)
+        del own["micro_batch_size"]
+        return own
 
     @property
     def steps_per_epoch(self) -> int:

@@ -18,12 +18,13 @@ import torch
 from torch import nn
 
 from midflight import leaving
-from midflight.errors import GivenUp, WorldChanged
+from midflight.errors import GivenUp, StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.runtime import checkpoint
-from midflight.runtime.agreement import NOTHING, agree
+from midflight.runtime.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.equality import Equality
 from midflight.runtime.exact import ExactSync
 from midflight.runtime.feed import Feed
 from midflight.runtime.gradients import GradientSync
@@ -35,6 +36,7 @@ from midflight.runtime.membership import Dismissed, Enter, Leave, Membership
 from midflight.runtime.plan import Cursor, Seat
 from midflight.runtime.sampler import Issued
 from midflight.runtime.schedule import Schedule
+from midflight.runtime.terms import Terms
 from midflight.runtime.values import Values
 from midflight.store.rundir import read_token
 
@@ -52,6 +54,7 @@ class Session:
         ddp: Mapping[str, Any] | Literal[False],
         resume: str | os.PathLike[str] | None = None,
         deterministic: int | None = None,
+        verify_every: int | None = None,
     ) -> None:
         plain: dict[str, Any] = {}
         self._values = Values(plain)
@@ -61,10 +64,18 @@ class Session:
         self._sync: GradientSync | ExactSync = GradientSync(synced, ddp or {}, self._break)
         if deterministic is not None:
             self._sync = ExactSync(modules, deterministic)
-        self._backend = backend or _default_backend(modules)
+        self.backends = (backend,) if backend else _usable_backends(modules)
+        self._options = {
+            "deterministic": deterministic,
+            "ddp": ddp is not False,
+            "verify_every": verify_every,
+        }
+        self._equality = Equality(verify_every)
+        self._plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
         self._resume = Path(resume) if resume is not None else None
         self._env = WorkerEnv.from_env(os.environ)
         self.cursor = Cursor()
+        self._trained_in = 0  # the generation in which the last step was completed
         self.schedule = Schedule(Seat(0, 0, 1))
         self.holds_state = False
         self.waiting = False  # in a collective; told with the heartbeats
@@ -81,7 +92,7 @@ class Session:
         self._retiring: list[Group] = []
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
-        self._layout: Layout | None = None
+        self._layout: Layout | StateError | None = None  # or why there can be none
 
     # --- coming and going -------------------------------------------------------------------
 
@@ -93,7 +104,7 @@ class Session:
             return self
         self._ledger = Ledger(self._env.ledger, self._env.member)
         self._membership = Membership(
-            self._env, read_token(Path(self._env.token_file)), self._backend, self
+            self._env, read_token(Path(self._env.token_file)), self.backends[0], self
         )
         self._awaited = True
         if not self._env.joiner:
@@ -119,7 +130,7 @@ class Session:
         self._settle()
 
     def _enter_alone(self) -> None:
-        self._group = Group(self._world, "m0", self._backend)
+        self._group = Group(self._world, "m0", self.backends[0])
         self._sync.attach(self._group)
         self.holds_state = True
 
@@ -238,13 +249,49 @@ class Session:
         self.overtaken = False
         if membership is None:
             self._broken = False
-        elif (
-            membership.due
-            or self._broken
-            or self._layout_wanted.is_set()
-            or not membership.begin_step(self.cursor.step)
-        ):
-            self._settle()
+            return
+        while True:
+            if (
+                membership.due
+                or self._broken
+                or self._layout_wanted.is_set()
+                or not membership.begin_step(self.cursor.step)
+            ):
+                self._settle()
+            if self._equality.every is None or self._verify():
+                return
+
+    def _verify(self) -> bool:
+        """Compare the members' states if that is due; False if somebody was lost meanwhile."""
+        group = self._group
+        if group is None or not self._equality.is_due(self.cursor.step, group):
+            return True
+        mine = Standpoint(self._progress, self._capture)
+        return self._together(lambda: self._equality.verify(group, mine, self._ledger))
+
+    def compare_plans(self) -> bool:
+        """Before the first step of a world: raises in a member that asks for other data.
+
+        False if somebody was lost meanwhile.
+        """
+        group, self._equality.same_plan = self._group, True
+        if group is None or group.size == 1:
+            return True
+        return self._together(lambda: compare_terms(group, self.terms()))
+
+    def _together(self, action: Callable[[], object]) -> bool:
+        """Do what all members do now; False if the world broke meanwhile."""
+        self.waiting = True
+        try:
+            action()
+        except (RuntimeError, WorldChanged) as error:
+            if not is_communication_error(error, self._group):
+                raise
+            self._break(error)
+            return False
+        finally:
+            self.waiting = False
+        return True
 
     def _settle(self) -> None:
         membership = self._membership
@@ -277,12 +324,15 @@ class Session:
 
     def _enter(self, order: Enter) -> None:
         group = order.coming.group
-        step = self.cursor.step if self.holds_state else NOTHING
         newcomer = not self.holds_state
         self._sync.rewind()
-        received = agree(group, self.holdings, step, order.coming.prepared, self._capture)
-        if received is not None:
-            self._adopt(self.holdings.restore(received, rng=newcomer and order.planned))
+        mine = Standpoint(self._progress if self.holds_state else None, self._capture)
+        agreed = agree(group, self.holdings, self.terms(), mine, order.coming.prepared)
+        if (received := agreed.received) is not None:
+            extra = self.holdings.restore(received.snapshot, rng=newcomer and order.planned)
+            self._adopt(extra)
+            self._trained_in = extra["generation"]
+        self._equality.entered(group, agreed, self.cursor.step, self._ledger)
         seat = Seat(group.generation, group.rank, group.size)
         if not order.planned or newcomer or received is not None:
             self.schedule.replace(seat)
@@ -297,6 +347,14 @@ class Session:
         assert self._membership is not None
         self._membership.entered(group)
 
+    @property
+    def _progress(self) -> tuple[int, int, int]:
+        return self._trained_in, self.cursor.step, self.cursor.epoch
+
+    def terms(self) -> Terms:
+        """On which terms this member trains; also asked by preparing threads."""
+        return Terms(self.holdings.describe(), self._options, self._plan, self.cursor.epoch)
+
     def _adopt(self, extra: Mapping[str, Any] | None) -> None:
         if extra is not None:
             self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
@@ -304,7 +362,12 @@ class Session:
     def _capture(self) -> Snapshot:
         cursor = self.cursor
         return self.holdings.capture(
-            {"step": cursor.step, "epoch": cursor.epoch, "position": cursor.position}
+            {
+                "step": cursor.step,
+                "epoch": cursor.epoch,
+                "position": cursor.position,
+                "generation": self._trained_in,
+            }
         )
 
     def foresee(self, step: int, world: World) -> None:
@@ -323,11 +386,15 @@ class Session:
         """Called by the same thread later on: wait until it has."""
         if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
             raise WorldChanged("the training thread did not come to a step boundary")
+        if isinstance(self._layout, StateError):
+            raise self._layout
         return self._layout
 
     def _make_layout(self) -> None:
+        """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""
         self._layout_wanted.clear()
-        self._layout = self._capture().layout
+        captured = try_capture(self._capture)
+        self._layout = captured if isinstance(captured, StateError) else captured.layout
         self._layout_made.set()
 
     def _break(self, error: BaseException) -> None:
@@ -337,9 +404,11 @@ class Session:
             self._membership.broke(self._group, self.cursor.step, str(error))
 
 
-def _default_backend(modules: Mapping[str, nn.Module]) -> str:
-    on_gpu = any(p.is_cuda for m in modules.values() for p in m.parameters())
-    return "nccl" if on_gpu and torch.cuda.device_count() > 1 else "gloo"
+def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    """Those that this member can use; several members may share a machine's only GPU, with gloo."""
+    if not any(p.is_cuda for m in modules.values() for p in m.parameters()):
+        return ("gloo",)
+    return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")
 
 
 def _silence(error: Exception) -> None:

@@ -16,12 +16,13 @@ from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
-from midflight.runtime.agreement import NOTHING
+from midflight.runtime.claims import NOTHING
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout
 from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
+from midflight.runtime.terms import Terms
 from midflight.store.rundir import read_token
 
 
@@ -57,6 +58,7 @@ class Standing:
         self.waiting = False
         # --- what the membership asks of its trainer
         self.holdings = Holdings({})
+        self.backends: tuple[str, ...] = (backend,)
         self.holds_state = False
         self.steps_done = 0
         self._order: Order | None = None
@@ -230,6 +232,10 @@ class Standing:
 
     def foresee(self, step: int, world: World) -> None:
         """Nothing is read ahead here."""
+
+    def terms(self) -> Terms:
+        """What the members have in common is the program's business."""
+        return Terms()
 
     def ask_for_layout(self) -> None:
         """There is nothing to be looked at."""

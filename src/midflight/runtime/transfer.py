@@ -166,7 +166,11 @@ def _check_version(magic: bytes, peer: int) -> None:
 def _check_size(blob: int, layout: int) -> None:
     """Made by both sides, after the header: neither is left waiting for the other."""
     if blob > LIMIT or layout > LIMIT:
-        raise StateError(
-            f"the state has {max(blob, layout)} bytes outside of its tensors, and at most {LIMIT} "
-            "can be handed to a newcomer; keep large data in tensors or numpy arrays"
-        )
+        raise StateError(too_large(max(blob, layout)))
+
+
+def too_large(size: int) -> str:
+    return (
+        f"the state has {size} bytes outside of its tensors, and at most {LIMIT} "
+        "can be handed to a newcomer; keep large data in tensors or numpy arrays"
+    )

@@ -9,6 +9,7 @@ that nothing a peer sends can run as code.
 """
 
 import base64
+import hashlib
 import json
 import math
 import struct
@@ -70,6 +71,12 @@ def unpack(blob: bytes, tensors: Sequence[Tensor]) -> Any:
         ) from error
 
 
+def number_of(content: bytes) -> int:
+    """A hash that fits where members exchange numbers; never 0."""
+    digest = hashlib.blake2b(content, digest_size=8).digest()
+    return (int.from_bytes(digest, "big") >> 1) or 1
+
+
 class _Refused(Exception):
     """Says what was refused; collects where on its way up, innermost step first."""
 
@@ -113,7 +120,7 @@ class _Packer:
     def on_bytes(self, value: bytes) -> Json:
         return {"$bytes": base64.b64encode(value).decode()}
 
-    def on_list(self, value: Sequence[object]) -> Json:
+    def on_list(self, value: Sequence[object]) -> list[Json]:
         encoded: list[Json] = []
         try:
             for item in value:
@@ -130,10 +137,14 @@ class _Packer:
         return {"$size": list(value)}
 
     def on_set(self, value: Sequence[object]) -> Json:
-        return {"$set": self.on_list(value)}
+        return {"$set": self._in_one_order(value)}
 
     def on_frozenset(self, value: Sequence[object]) -> Json:
-        return {"$frozenset": self.on_list(value)}
+        return {"$frozenset": self._in_one_order(value)}
+
+    def _in_one_order(self, value: Sequence[object]) -> list[Json]:
+        """A set's own order is another one in each process; equal sets are to be equal JSON."""
+        return sorted(self.on_list(value), key=json.dumps)
 
     def on_dict(self, value: dict[object, object]) -> Json:
         if all(type(key) is str and not key.startswith("$") for key in value):

@@ -210,7 +210,7 @@ class Jobs:
         epochs = min(epochs, self.last_epoch)
         assert {(each["least"], each["most"]) for each in found} == {(epochs, epochs)}
         for folder in self._ledgers():
-            records, damage = read_ledgers(folder)
+            records, _, damage = read_ledgers(folder)
             report = judge(records)
             assert report.ok and not damage, (report, damage)
             assert len(report.epochs) == epochs

@@ -23,7 +23,7 @@ from midflight.compat.horovod.common.exceptions import (
 )
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.errors import GivenUp
-from midflight.runtime.agreement import NOTHING
+from midflight.runtime.claims import NOTHING
 from midflight.runtime.standing import Change
 
 

@@ -28,7 +28,7 @@ from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
 from midflight.errors import MidflightError, WorldChanged
-from midflight.runtime.agreement import NOTHING
+from midflight.runtime.claims import NOTHING
 from midflight.runtime.standing import Change, Standing
 from midflight.store.rundir import read_token
 

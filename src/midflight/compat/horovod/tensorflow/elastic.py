@@ -23,7 +23,7 @@ from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.carrying import to_numpy, to_torch
 from midflight.compat.horovod.tensorflow.functions import broadcast_flat, broadcast_object
 from midflight.compat.horovod.tensorflow.optimizer import careful, innermost
-from midflight.runtime.agreement import NOTHING
+from midflight.runtime.claims import NOTHING
 from midflight.runtime.standing import Change
 
 _COUNTERS = ("iteration", "iterations")  # what Keras calls an optimizer's count of steps

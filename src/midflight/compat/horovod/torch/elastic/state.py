@@ -22,7 +22,7 @@ from midflight.compat.horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from midflight.runtime.agreement import NOTHING
+from midflight.runtime.claims import NOTHING
 from midflight.runtime.standing import Change
 
 
