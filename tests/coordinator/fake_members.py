@@ -49,6 +49,7 @@ class FakeMember:
     holds_state: bool = False
     over: int = 0
     broken: bool = False
+    moved: int = 0  # bytes of state
     forming: World | None = None
     prepared: dict[int, World] = field(default_factory=dict)
     ready: set[int] = field(default_factory=set)

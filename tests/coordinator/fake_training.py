@@ -87,7 +87,7 @@ class FakeTraining:
             members = [self._cluster.members[name] for name in world.names]
             mine = [m for m in members if m.generation == world.generation and not m.broken]
             at_work = [m for m in mine if m.comes_on and m.left_in is None and not m.finished]
-            dead = any(m.health is Health.GONE or m.broken for m in members)
+            dead = any(m.health is Health.GONE or _broke_in(world, m) for m in members)
             if dead:
                 for member in at_work:
                     member.break_off()
@@ -108,6 +108,13 @@ class FakeTraining:
         self._promises.stepped(members[0].step, audible)
 
 
+def _broke_in(world: World, member: FakeMember) -> bool:
+    """One that still receives the state has not entered: the others wait for it."""
+    entering = member.forming is not None and member.forming.generation == world.generation
+    return member.broken and not entering
+
+
 def waits(member: FakeMember) -> bool:
     """Whether it is inside a collective, seen from outside between two steps."""
-    return member.comes_on and bool(member.generation) and not member.finished
+    at_work = bool(member.generation) and not member.finished and member.forming is None
+    return member.comes_on and at_work

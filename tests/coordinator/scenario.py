@@ -298,7 +298,7 @@ class FakeCluster:
 
     def _tick(self) -> None:
         beats = {
-            m.name: events.Beating(m.step, m.step, waits(m), self.now)
+            m.name: events.Beating(m.step, m.step, waits(m), self.now, m.moved)
             for m in self.members.values()
             if m.beats and self.is_audible(f"member {m.name}")
         }

@@ -168,3 +168,27 @@ def test_those_who_settled_early_are_not_stuck_while_others_receive_the_state() 
     cluster.run(60.0)
     assert {"m0", "m1"} <= set(cluster.state.members)
     assert not cluster.said("never ended there")
+
+
+def test_a_transfer_may_take_longer_than_every_timeout_as_long_as_it_comes_on() -> None:
+    cluster = started(HOSTS, np=3, elastic_timeout=20.0, hang_timeout=10.0)
+    slow = cluster.members["m1"]
+    cluster.training.slow_to_enter.add("m1")  # it receives a hundred gigabytes
+    cluster.kill("m2")
+    for _ in range(60):
+        slow.moved += 1 << 30
+        cluster.run(1.0)
+    assert not over(cluster) and "m1" in cluster.running
+    cluster.run(25.0)
+    assert over(cluster), "one that stands still is given up"
+
+
+def test_a_planned_change_may_move_state_for_longer_than_the_hang_timeout() -> None:
+    cluster = started(HOSTS, np=2, hang_timeout=10.0)
+    cluster.training.slow_to_enter |= {"m0", "m2"}  # one gives, the other receives
+    cluster.ask(add=1)
+    cluster.run_until(lambda: cluster.phase is Phase.SWITCHING)
+    for _ in range(60):
+        cluster.members["m0"].moved += 1 << 30
+        cluster.run(1.0)
+    assert cluster.phase is Phase.SWITCHING and cluster.state.resets == 0

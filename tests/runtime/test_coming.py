@@ -60,10 +60,9 @@ class Preparation:
         return self.problems[name]
 
     def abandon(self) -> None:
+        """Their threads end by themselves: gloo may take its time to notice that it was cut."""
         for coming in self.comings:
             coming.cancel()
-        for told in self._told.values():
-            assert told.wait(SECONDS)
 
 
 @pytest.fixture(autouse=True)

@@ -66,6 +66,12 @@ def test_without_preparation_the_layout_comes_with_the_state(groups: list[Any]) 
     assert same_bits(taker.state(), giver.state())
 
 
+def test_what_has_been_moved_is_counted(groups: list[Any]) -> None:
+    before = channel.bytes_moved()
+    hand_over(groups, Holdings({}, {"x": torch.ones(1 << 20)}), Holdings({}))
+    assert channel.bytes_moved() - before >= 2 * 4 * 1024 * 1024, "sent, and received"
+
+
 def test_large_tensors_go_in_several_messages_and_small_ones_in_several_bundles(
     groups: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,8 +122,8 @@ class Door:
 
     def _hear_member(self, name: str, wire: AsyncWire, message: object) -> None:
         match message:
-            case say.Beat(step, horizon, waiting):
-                self._shell.beat(name, step, horizon, waiting)
+            case say.Beat():
+                self._shell.beat(name, message)
                 wire.send(say.BeatHeard())
             case say.KeySet(generation, key, value):
                 self._keys.set(generation, key, value)

@@ -23,6 +23,7 @@ from midflight.errors import Conflict, MidflightError
 from midflight.protocol.environment import JOINER, HorovodEnv, TorchrunEnv
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
+    Beat,
     Form,
     ProbeMember,
     Progress,
@@ -61,8 +62,10 @@ class Shell:
 
     # --- events -----------------------------------------------------------------------------
 
-    def beat(self, member: str, step: int, horizon: int, waiting: bool) -> None:
-        self._beats[member] = events.Beating(step, horizon, waiting, now())
+    def beat(self, member: str, said: Beat) -> None:
+        self._beats[member] = events.Beating(
+            said.step, said.horizon, said.waiting, now(), said.moved
+        )
 
     def elsewhere(self, address: str) -> None:
         """Somebody says where the job of this name is."""

@@ -193,6 +193,7 @@ class Beat:
     step: int
     horizon: int  # the furthest step for which data has been asked for already
     waiting: bool  # inside a collective
+    moved: int = 0  # bytes of training state sent or received so far: a long transfer is alive
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from midflight.errors import GivenUp
 from midflight.protocol import messages as say
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import World
+from midflight.runtime.channel import bytes_moved
 from midflight.runtime.coming import Coming
 from midflight.runtime.group import Group
 from midflight.runtime.holdings import Holdings
@@ -103,7 +104,7 @@ class Membership:
 
     def beat(self) -> say.Beat:
         trainer = self._trainer
-        return say.Beat(trainer.steps_done, trainer.horizon, trainer.waiting)
+        return say.Beat(trainer.steps_done, trainer.horizon, trainer.waiting, bytes_moved())
 
     def pending(self) -> Sequence[object]:
         again: list[object] = []

@@ -25,6 +25,7 @@ class Beating:
     horizon: int
     waiting: bool
     heard_at: float
+    moved: int = 0
 
 
 @dataclass(frozen=True)

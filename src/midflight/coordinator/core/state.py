@@ -78,6 +78,7 @@ class MemberState:
     step: int = 0
     horizon: int = 0
     waiting: bool = False
+    moved: int = 0  # bytes of state that it has sent and received
     probed_at: float | None = None
     finished: bool = False
     notice_until: float | None = None  # it has been told to end by then

@@ -38,6 +38,7 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     news = {name: beat for name, beat in beats.items() if _is_news(draft.state, name, beat)}
     members = dict(draft.state.members)
     best = draft.state.best_step
+    moving = any(beat.moved != members[name].moved for name, beat in news.items())
     for name, beat in news.items():
         members[name] = _heard(members[name], beat)
         best = max(best, beat.step)
@@ -48,6 +49,8 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     if best > draft.state.best_step:
         draft.set(best_step=best, stalls=0)
     draft.set(members=members, hosts=hosts)
+    if moving:
+        _extend_forming(draft)
     _excuse_silence_of_all(draft)
     draft.set(ticked_at=draft.now)
 
@@ -80,6 +83,13 @@ def excuse_own_pause(draft: Draft) -> None:
     _stop_clocks(draft, pause)
 
 
+def _extend_forming(draft: Draft) -> None:
+    """State is on its way to somebody; how long that takes depends on how much it is."""
+    if (forming := draft.state.forming) is not None:
+        deadline = draft.now + draft.state.spec.elastic_timeout
+        draft.set(forming=replace(forming, deadline=deadline))
+
+
 def _excuse_silence_of_all(draft: Draft) -> None:
     """Not a word from anybody: the coordinator is cut off, and waits until somebody is heard."""
     state = draft.state
@@ -108,7 +118,8 @@ def _stop_clocks(draft: Draft, seconds: float) -> None:
 
 
 def _heard(member: MemberState, beat: Beating) -> MemberState:
-    moved = beat.step != member.step or beat.waiting != member.waiting
+    before = (member.step, member.waiting, member.moved)
+    moved = (beat.step, beat.waiting, beat.moved) != before
     rate, stepped_at = member.rate, member.stepped_at
     # Before its first world a member makes no steps: one that it tells was handed to it.
     if member.holds_state and beat.step > member.step:
@@ -121,6 +132,7 @@ def _heard(member: MemberState, beat: Beating) -> MemberState:
         step=beat.step,
         horizon=beat.horizon,
         waiting=beat.waiting,
+        moved=beat.moved,
         heard_at=beat.heard_at,
         moved_at=beat.heard_at if moved else member.moved_at,
         probed_at=None,
@@ -297,7 +309,7 @@ def _stuck(draft: Draft) -> None:
     names = [
         m.name
         for m in draft.state.named(forming.world)
-        if m.waiting and m.name not in forming.settled  # those wait in the next step's collective
+        if m.waiting and m.name not in forming.settled  # those wait in the next collective
         if draft.now - max(forming.began_at, m.moved_at) > STUCK_SECONDS
     ]
     if names and len(names) < forming.world.size:
