@@ -218,3 +218,13 @@ async def test_instances_that_come_later_are_followed_too(tmp_path: Path) -> Non
     folders["b"] = tmp_path / "b"
     Writer(folders["b"]).lines(0, 2)
     assert await follower.rest() == ["[a] line 1", "[b] line 0", "[b] line 1"]
+
+
+def test_a_disk_that_takes_nothing_and_cannot_be_mended_does_not_end_the_keeper(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "log").symlink_to("/dev/full")  # where truncating fails, too
+    writer = Writer(tmp_path)
+    writer.at(1, "a")
+    writer.at(2, "b")
+    assert writer.log.lost == 2

@@ -21,6 +21,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
 
 MARK = "MIDFLIGHT_INSTANCE_MARK"
@@ -130,6 +131,14 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
     return content
 
 
+def attempt(call: Callable[..., None], *arguments: Any) -> None:
+    """A disk that refuses this too must not end the keeper, and with it the instance."""
+    try:
+        call(*arguments)
+    except OSError:
+        return
+
+
 def stamp() -> bytes:
     seconds, nanoseconds = divmod(time.time_ns(), 10**9)
     date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
@@ -205,8 +214,7 @@ class Log:
                 done += os.write(self.descriptor, memoryview(data)[done:])
         except OSError:
             done = data.rfind(b"\n", 0, done) + 1
-            if self.descriptor >= 0:
-                os.ftruncate(self.descriptor, self.size + done)
+            attempt(os.ftruncate, self.descriptor, self.size + done)
         self.size += done
         return done
 
@@ -218,12 +226,8 @@ class Log:
 
     def rotate(self) -> None:
         for number in range(len(self.names) - 1, 0, -1):
-            try:
-                os.replace(self.names[number - 1], self.names[number])
-            except OSError:  # there are not so many yet
-                continue
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
+            attempt(os.replace, self.names[number - 1], self.names[number])  # if there are so many
+        attempt(os.close, self.descriptor)
         self.descriptor, self.size = -1, 0
 
 
