@@ -10,11 +10,11 @@ import asyncio
 import logging
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from midflight import terminal
 from midflight.agent.finding import await_run
 from midflight.agent.loop import Agent
 from midflight.agent.settings import Settings
@@ -133,7 +133,7 @@ def _secret(path: str) -> bytes:
 
 def _logger(name: str, verbose: bool) -> logging.Logger:
     log = logging.getLogger("midflight.agent")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(terminal.ErrorStream())
     handler.setFormatter(logging.Formatter(f"midflight agent {name}: %(message)s"))
     log.handlers = [handler]
     log.propagate = False

@@ -10,10 +10,10 @@ import asyncio
 import errno
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
+from midflight import terminal
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
         with open_store(options.store) as store:
             return asyncio.run(_run(options, folder, store))
     except MidflightError as error:
-        print(f"midflight: error: {error}", file=sys.stderr)
+        terminal.say(f"error: {error}")
         return 1
 
 

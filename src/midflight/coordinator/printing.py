@@ -3,18 +3,19 @@
 A member's lines carry the rank it has now, or its name while it has none. The same traceback from
 several members is shown once. Files are kept as well when an output folder was asked for: one for
 each member, or, in Horovod's voice, one for each rank. Own lines go to stderr, so that stdout holds
-the script's output alone; with a log level they look like those of Python's logging.
+the script's output alone; with a log level they look like those of Python's logging. Nothing here
+waits for a terminal or a disk: what they do not take is dropped and counted.
 """
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
+from midflight import terminal
 from midflight.protocol.job import JobSpec
+from midflight.sink import Files
 
 HOROVOD = "horovod"
 _LEVELS = ("debug", "info", "warning", "error")
@@ -47,7 +48,7 @@ class Printer:
         self._folder = Path(output_dir) if output_dir else None
         self._verbose = verbose
         self._manner = manner or Manner()
-        self._files: dict[tuple[str, str], TextIO] = {}
+        self._files = Files(terminal.report_unwritten(output_dir))
         self._tracebacks: set[str] = set()
         self._ranks: dict[str, int] = {}  # the last that each member had
         self._ended: set[str] = set()
@@ -61,10 +62,10 @@ class Printer:
         stamp = (
             time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(at)) if self._timestamps else ""
         )
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        _write(target, [f"{stamp}[{label}]<{stream}>:{line}" for line in lines])
+        show = terminal.err if stream == "stderr" else terminal.out
+        show([f"{stamp}[{label}]<{stream}>:{line}" for line in lines])
         if self._folder is not None:
-            self._keep(self._place(member), stream, lines)
+            self._files.put(self._folder / self._place(member) / stream, lines)
 
     def ended(self, member: str, rank: int | None, code: int) -> None:
         """A process has ended. Horovod tells of those that ended badly."""
@@ -74,7 +75,7 @@ class Printer:
             self._ended.add(member)  # an agent may say it again
             status = code if code > 0 else 128 - code
             line = f"Process {self._last_rank(member)} exit with status code {status}."
-            _write(sys.stdout, [line])
+            terminal.out([line])
 
     def _place(self, member: str) -> str:
         if self._manner.voice != HOROVOD:
@@ -85,15 +86,6 @@ class Printer:
         """Before it had one: its number among all that were started."""
         number = member.lstrip("m")
         return self._ranks.get(member, int(number) if number.isdecimal() else 0)
-
-    def _keep(self, place: str, stream: str, lines: Sequence[str]) -> None:
-        key = (place, stream)
-        if key not in self._files:
-            assert self._folder is not None
-            folder = self._folder / place
-            folder.mkdir(parents=True, exist_ok=True)
-            self._files[key] = (folder / stream).open("a", encoding="utf-8")
-        _write(self._files[key], lines)
 
     def traceback(self, member: str, rank: int | None, error: str) -> None:
         """A script's traceback, in full the first time and as a reference afterwards."""
@@ -112,22 +104,14 @@ class Printer:
         if level == "debug" and not self._verbose:
             return
         mark = "" if level in ("info", "debug") else f"{level}: "
-        _write(sys.stderr, [f"midflight: {mark}{line}"])
+        terminal.say(f"{mark}{line}")
 
     def _log(self, line: str, level: str) -> None:
         least = _LEAST.get(self._manner.log_level, self._manner.log_level.lower())
         if _LEVELS.index(level) >= _LEVELS.index(least):
-            _write(sys.stderr, [f"{level.upper()}:root:{line}"])
+            terminal.err([f"{level.upper()}:root:{line}"])
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-
-
-def _write(target: TextIO, lines: Sequence[str]) -> None:
-    """A reader that went away (a closed pipe) or a full disk must not stop the training."""
-    try:
-        target.write("".join(line + "\n" for line in lines))
-        target.flush()
-    except (OSError, ValueError):
-        return
+        """Give the last lines a short while to be written."""
+        self._files.close()
+        terminal.drain()

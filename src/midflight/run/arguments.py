@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from midflight import terminal
 from midflight.errors import MidflightError, UsageError
 
 LARGEST = 10_000  # members or slots; what is beyond is a slip of the finger
@@ -45,11 +46,19 @@ def seconds(text: str) -> float:
 
 
 def say(line: str) -> None:
-    print(f"midflight: {line}", file=sys.stderr, flush=True)
+    """Never waits for whoever reads it: the launcher says things while it looks after a job."""
+    terminal.say(line)
 
 
 def exit_code_of(work: Callable[[], int]) -> int:
     """Do the work; errors that are Midflight's own become one line and an exit code."""
+    try:
+        return _do(work)
+    finally:
+        terminal.drain()
+
+
+def _do(work: Callable[[], int]) -> int:
     try:
         code = work()
         sys.stdout.flush()

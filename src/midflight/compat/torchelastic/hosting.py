@@ -7,10 +7,10 @@ starts from there.
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from midflight import terminal
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.peers import Peers
@@ -42,10 +42,7 @@ class PlainPrinter(Printer):
     def output(
         self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
     ) -> None:
-        target = sys.stderr if stream == "stderr" else sys.stdout
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            target.write("".join(line + "\n" for line in lines))
-            target.flush()
+        (terminal.err if stream == "stderr" else terminal.out)(lines)
 
 
 class Spreading:

@@ -7,9 +7,9 @@ wrong, 128 and a signal's number when that ended this node's part.
 import asyncio
 import os
 import socket
-import sys
 from collections.abc import Sequence
 
+from midflight import terminal
 from midflight.compat.torchelastic.c10d import C10dMeeting
 from midflight.compat.torchelastic.environment import threads_are_set
 from midflight.compat.torchelastic.failures import first_of, line_of, pass_on, summary
@@ -36,7 +36,7 @@ def _main(argv: Sequence[str] | None) -> int:
     for note in options.notes:
         say(f"warning: {note}")
     if threads_are_set(os.environ, options):
-        print(f"{STARS}\n{THREADS_BANNER}\n{STARS}", file=sys.stderr, flush=True)
+        terminal.err([STARS, THREADS_BANNER, STARS])
     return asyncio.run(_run(options))
 
 
@@ -69,6 +69,6 @@ def _meeting(options: Options) -> Meeting:
 def _tell_failures(options: Options, node: TorchrunNode) -> None:
     root = first_of(node.failures)
     say(f"error: {line_of(root, options.command[0])}")
-    print(summary(options.title, node.failures, socket.getfqdn()), file=sys.stderr, flush=True)
+    terminal.err(summary(options.title, node.failures, socket.getfqdn()).split("\n"))
     if target := os.environ.get("TORCHELASTIC_ERROR_FILE"):
         pass_on(root, target)

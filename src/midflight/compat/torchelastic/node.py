@@ -13,12 +13,12 @@ import secrets
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from midflight import terminal
 from midflight.agent.loop import Agent, Surroundings
 from midflight.agent.members import Ended
 from midflight.agent.settings import Settings
@@ -294,7 +294,7 @@ def make_name(rank: int | None) -> str:
 def _logger() -> logging.Logger:
     """For the agent. That the coordinator moves is told by whoever carries it on."""
     log = logging.getLogger("midflight.torchrun")
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(terminal.ErrorStream())
     handler.setFormatter(logging.Formatter("midflight: warning: %(message)s"))
     handler.addFilter(lambda record: "coordinator" not in str(record.msg))
     log.handlers = [handler]

@@ -3,26 +3,26 @@
 The layout of the files is torchrun's: LOG_DIR/RUN_RANDOM/attempt_N/LOCAL_RANK/ with stdout.log,
 stderr.log and error.json. A worker has the terminal itself unless its lines have to be read on the
 way; with --tee each line shown carries `[role0]:`. A membership change starts the same attempt
-anew, and its files are continued.
+anew, and its files are continued. Lines that pass through here wait neither for the terminal nor
+for the disk.
 """
 
 import asyncio
-import contextlib
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 from string import Template
-from typing import BinaryIO
 
+from midflight import terminal
 from midflight.agent.output import MemberOutput
 from midflight.errors import UsageError
 from midflight.protocol.messages import Output, StartMember
+from midflight.sink import Files
 
 PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 _ONE = re.compile(r"[0123]")
@@ -78,6 +78,7 @@ class Logs:
             self._folder = Path(tempfile.mkdtemp(prefix=f"{prefix}_", dir=self._base))
         except OSError as error:
             raise UsageError(f"--log-dir: {error}") from None
+        self._files = Files(terminal.report_unwritten(self._folder))
 
     def error_file(self, order: StartMember) -> Path:
         return self._place(order) / "error.json"
@@ -86,10 +87,11 @@ class Logs:
         place = self._place(order)
         place.mkdir(parents=True, exist_ok=True)
         self.error_file(order).unlink(missing_ok=True)
-        return WorkerStreams(order, place, self._options, self._prefix(order))
+        return WorkerStreams(order, place, self._options, self._prefix(order), self._files)
 
     def clear_up(self) -> None:
         """Leave nothing of a temporary folder in which no error was written down."""
+        self._files.close()
         if self._made and not any(self._base.rglob("error.json")):
             shutil.rmtree(self._base, ignore_errors=True)
 
@@ -108,10 +110,13 @@ class Logs:
 class WorkerStreams:
     """The outlet of one worker; see `agent.outlet.Outlet`."""
 
-    def __init__(self, order: StartMember, place: Path, options: LogOptions, prefix: str) -> None:
+    def __init__(
+        self, order: StartMember, place: Path, options: LogOptions, prefix: str, files: Files
+    ) -> None:
         self._order = order
         self._prefix = prefix
-        self._files: dict[str, BinaryIO] = {}
+        self._files = files
+        self._paths: dict[str, Path] = {}  # of the streams that are shown and kept
         self._ends: list[int] = []  # the worker's
         self._reads: list[int] = []  # ours; -1: nothing passes through here
         self._output: MemberOutput | None = None
@@ -135,7 +140,8 @@ class WorkerStreams:
             raise
 
     def _pipe_into(self, name: str, path: Path) -> None:
-        self._files[name] = path.open("ab")
+        os.close(_append(path))  # or say now that it cannot be written
+        self._paths[name] = path
         read, write = os.pipe()
         self._add(write, read)
 
@@ -170,7 +176,6 @@ class WorkerStreams:
         for read in self._reads:
             if read >= 0:
                 os.close(read)
-        self._close_files()
 
     def member_died(self) -> None:
         if self._output is None:
@@ -179,24 +184,15 @@ class WorkerStreams:
             self._output.member_died()
 
     def _show(self, output: Output) -> None:
-        lines = "".join(line + "\n" for line in output.lines)
-        if (file := self._files.get(output.stream)) is not None:
-            with contextlib.suppress(OSError):  # a full disk must not stop the training
-                file.write(lines.encode())
-                file.flush()
-        target = sys.stdout if output.stream == "stdout" else sys.stderr
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
-            target.write("".join(f"{self._prefix}{line}\n" for line in output.lines))
-            target.flush()
+        if (path := self._paths.get(output.stream)) is not None:
+            self._files.put(path, output.lines)
+        show = terminal.out if output.stream == "stdout" else terminal.err
+        show([f"{self._prefix}{line}" for line in output.lines])
 
     def _close_ends(self) -> None:
         for end in self._ends:
             os.close(end)
         self._ends = []
-
-    def _close_files(self) -> None:
-        for file in self._files.values():
-            file.close()
 
 
 def _append(path: Path) -> int:

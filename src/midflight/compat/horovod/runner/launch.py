@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from midflight import terminal
 from midflight.compat.horovod.runner import building, config_file, flags, messages
 from midflight.compat.horovod.runner.launching import is_elastic, options
 from midflight.errors import MidflightError, ScriptFailed, UsageError
@@ -62,7 +63,7 @@ def _run(wanted: Options, outcome: list[str]) -> int:
     code = supervise(wanted, claimed)
     if code != 0 and code not in EXIT_CODES.values():
         words = messages.last_words(saved_state(claimed.store, wanted.spec.name))
-        print(words.rstrip("\n"), file=sys.stderr, flush=True)
+        terminal.err(words.rstrip("\n").split("\n"))
         _note(words, outcome)
     return code
 
@@ -89,4 +90,4 @@ def _note(words: str, outcome: list[str]) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"horovodrun: {line}", file=sys.stderr, flush=True)
+    terminal.err([f"horovodrun: {line}"])
