@@ -1,5 +1,6 @@
 """The state in a real store: taken up again, fenced, and not confused by a write of one's own."""
 
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,45 @@ def test_nor_is_it_after_further_writes_that_did_not_arrive(store: Store) -> Non
     saving.save(wanted(STATE, 5), 22.0)
     loaded = Saving(store, "job").load(23.0)
     assert loaded is not None and loaded.wanted == 5
+
+
+def test_a_long_outage_of_the_store_takes_no_memory(store: Store) -> None:
+    lossy = LossyStore(store)
+    saving = Saving(lossy, "job")  # type: ignore[arg-type]
+    lossy.refusals = 1010
+    tracemalloc.start()
+    try:
+        before = 0
+        for number in range(1010):
+            with pytest.raises(StoreUnavailable):
+                saving.save(wanted(STATE, number), 21.0)
+            if number == 9:
+                before = tracemalloc.get_traced_memory()[0]
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 100_000
+
+
+def test_a_rival_that_writes_the_same_is_a_rival_all_the_same(store: Store) -> None:
+    lossy = LossyStore(store)
+    first = Saving(lossy, "job")  # type: ignore[arg-type]
+    first.save(STATE, 20.0)
+    second = Saving(store, "job")
+    assert second.load(21.0) is not None
+    lossy.refusals = 1
+    with pytest.raises(StoreUnavailable):
+        first.save(wanted(STATE, 3), 22.0)
+    second.save(wanted(STATE, 3), 22.0)
+    with pytest.raises(Conflict):
+        first.save(wanted(STATE, 3), 22.0)
+
+
+def test_what_somebody_else_has_put_there_is_a_conflict_whatever_it_is(store: Store) -> None:
+    saving = Saving(store, "job")
+    store.put("jobs/job/state", b"not even JSON", expect=0)
+    with pytest.raises(Conflict):
+        saving.save(STATE, 20.0)
 
 
 def test_a_state_of_another_format_is_refused_with_what_to_do(store: Store) -> None:

@@ -1,17 +1,20 @@
 """The job's state in the store: written before a world is announced, read after a death.
 
 One entry per job, replaced by compare-and-set. A coordinator that finds the entry changed by
-somebody else has been replaced and must stop: that is the fence against two of them.
+somebody else has been replaced and must stop: that is the fence against two of them. Every write
+carries the name of its writer, so that one which arrived though the store gave no answer is known
+for what it is.
 """
 
+import secrets
 import time
 from dataclasses import dataclass
 from typing import Protocol
 
 from midflight.coordinator.core.state import State, restored
-from midflight.errors import Conflict, StoreError
+from midflight.errors import Conflict, MidflightError, StoreError
 from midflight.protocol import codec
-from midflight.store.interface import Entry, Store
+from midflight.store.interface import Store
 
 FORMAT = 1
 
@@ -22,6 +25,7 @@ class Saved:
     saved_at: float  # wall clock
     monotonic: float  # the clock of the state's own times, at the same moment
     state: State
+    writer: str = ""  # like no other coordinator's; "": nobody asks
 
 
 class Saves(Protocol):
@@ -37,7 +41,7 @@ class Saving:
         self._store = store
         self._key = f"jobs/{job}/state"
         self._version = 0  # 0: the entry must not exist yet
-        self._unsure: list[bytes] = []  # sent since the last answer; any of it may have arrived
+        self._writer = secrets.token_hex(8)
 
     def load(self, now: float) -> State | None:
         entry = self._store.get(self._key)
@@ -47,28 +51,32 @@ class Saving:
         return read(entry.value, now, self._key)
 
     def save(self, state: State, now: float) -> None:
-        value = written(state, now)
+        value = written(state, now, self._writer)
         try:
-            entry = self._put(value, self._version)
+            entry = self._store.put(self._key, value, expect=self._version)
         except Conflict as error:
-            if error.current is None or error.current.value not in self._unsure[:-1]:
+            if error.current is None or _writer_of(error.current.value) != self._writer:
                 raise
             # It is a write of our own that the store had given up, and that arrived all the same.
-            entry = self._put(value, error.current.version)
+            entry = self._store.put(self._key, value, expect=error.current.version)
         self._version = entry.version
-        self._unsure.clear()
-
-    def _put(self, value: bytes, version: int) -> Entry:
-        self._unsure.append(value)
-        return self._store.put(self._key, value, expect=version)
 
     def forget(self) -> None:
         """Leave nothing for a later job of the same name."""
         self._store.delete(self._key, expect=None)
 
 
-def written(state: State, now: float) -> bytes:
-    return codec.dumps(Saved(FORMAT, time.time(), now, state))
+def written(state: State, now: float, writer: str = "") -> bytes:
+    return codec.dumps(Saved(FORMAT, time.time(), now, state, writer))
+
+
+def _writer_of(value: bytes) -> object:
+    """None if it is not a saved state at all."""
+    try:
+        plain = codec.loads(value)
+    except MidflightError:
+        return None
+    return plain.get("writer") if isinstance(plain, dict) else None
 
 
 def read(value: bytes, now: float, name: str) -> State:
