@@ -15,7 +15,7 @@ from typing import Any
 from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
-from midflight.coordinator.core.state import OVER, Phase, Request, durable, initial, restored
+from midflight.coordinator.core.state import OVER, Phase, Request, State, durable, initial, restored
 from midflight.coordinator.saving import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
@@ -71,6 +71,11 @@ class FakeCluster:
     def running(self) -> list[str]:
         """Processes that are there, needed or not."""
         return [m.name for m in self.members.values() if m.health is not Health.GONE]
+
+    @property
+    def saved(self) -> State:
+        """What the store holds."""
+        return codec.decode(Saved, codec.loads(self._saved)).state
 
     def heard(self, name: str, kind: type) -> list[Any]:
         return [message for message in self.members[name].heard if isinstance(message, kind)]

@@ -2,6 +2,7 @@
 
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase
+from midflight.coordinator.core.status import status
 from midflight.protocol.messages import Dismiss
 from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, started
@@ -28,6 +29,27 @@ def test_when_all_have_finished_they_are_dismissed_and_the_job_has_succeeded() -
     assert cluster.running == []
     for name in ("m0", "m1", "m2"):
         assert cluster.heard(name, Dismiss) == [Dismiss("training is complete", failed=False)]
+
+
+def test_the_last_step_is_in_the_store_when_the_job_is_over() -> None:
+    cluster = near_the_end()
+    cluster.members["m1"].stays = True
+    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+    assert (cluster.saved.phase, cluster.saved.best_step) == (Phase.ENDING, END)
+    cluster.kill("m1", code=0)
+    finish(cluster)
+    assert (cluster.saved.phase, cluster.saved.best_step) == (Phase.SUCCEEDED, END)
+    assert status(cluster.saved, cluster.now).step == END
+
+
+def test_steps_that_are_heard_of_after_a_stop_are_in_the_store_too() -> None:
+    cluster = started(HOSTS, np=3)
+    before = cluster.saved.best_step
+    cluster.training.train()  # nobody has told of it yet
+    cluster.client(events.StopAsked, "interrupted", 130)
+    cluster.run(0.2)
+    assert cluster.saved.phase is Phase.FAILED
+    assert cluster.saved.best_step == max(m.step for m in cluster.members.values()) > before
 
 
 def test_nobody_is_dismissed_before_all_have_finished() -> None:

@@ -156,7 +156,8 @@ class Supervisor:
         if former is not None:
             say(
                 f"taking run {name} up again where it was cut off "
-                f"({former.phase.value}, step {former.best_step}); the options of its start hold"
+                f"({former.phase.value}, step {former.best_step} or later); "
+                "the options of its start hold"
             )
         elif not self._options.name_was_given:
             say(f"this run is named {name}")

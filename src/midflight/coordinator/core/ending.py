@@ -17,6 +17,7 @@ def fail(draft: Draft, reason: str) -> None:
 
 def stop(draft: Draft, reason: str, code: int) -> None:
     refuse_requests(draft, reason)
+    _note_last_step(draft)
     draft.enter(Phase.FAILED, reason)
     draft.set(exit_code=code, change=None, forming=None)
     draft.end(code, reason)
@@ -46,8 +47,15 @@ def dismiss_finished(draft: Draft) -> None:
             draft.stop(member)
             draft.drop_member(member.name)
     draft.set(change=None, forming=None, suspicion=None)
+    _note_last_step(draft)
     draft.enter(Phase.ENDING)
     dismiss(draft, draft.state.members, "training is complete")
+
+
+def _note_last_step(draft: Draft) -> None:
+    """A member's last words tell of a step for which no heartbeat came any more."""
+    steps = (member.step for member in draft.state.members.values())
+    draft.set(best_step=max((draft.state.best_step, *steps)))
 
 
 def dismiss(draft: Draft, names: Iterable[str], reason: str) -> None:

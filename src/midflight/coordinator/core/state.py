@@ -209,6 +209,7 @@ def durable(state: State) -> tuple[object, ...]:
     change = state.change
     return (
         state.phase in OVER,
+        state.phase in OVER and state.best_step,  # the last one, for whoever asks afterwards
         state.mode,
         state.world,
         state.generation,
