@@ -198,6 +198,20 @@ def test_c_prune_takes_finished_jobs_only() -> None:
     assert not views.prunable(s.cluster, "other", 10.0, s.now)
 
 
+def test_c_prune_counts_from_the_end_of_a_job_and_takes_the_first_that_ended_first() -> None:
+    s = Scenario(node("node-1", gpus=4))
+    s.etjob("long", workers=1)
+    s.now += 100
+    s.etjob("short", workers=1)
+    s.end("launcher", 0, "short")
+    s.now += 1000
+    s.end("launcher", 0, "long")
+    s.now += 10
+    assert [p["name"] for p in views.prunable(s.cluster, "*", 11.0, s.now)] == ["short"]
+    both = views.prunable(s.cluster, "*", 10.0, s.now)
+    assert [(p["name"], p["age"]) for p in both] == [("short", 1010.0), ("long", 10.0)]
+
+
 def test_d_the_age_of_an_instance_is_its_own() -> None:
     s = Scenario()
     s.etjob(workers=1)

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -223,9 +224,11 @@ def test_deleting_goes_on_after_a_name_that_is_not_there(site: Site) -> None:
 def test_only_jobs_that_are_over_and_old_are_pruned(site: Site) -> None:
     for name in ("old", "runs"):
         site.submit(name)
-        site.state(name, phase=Phase.SUCCEEDED if name == "old" else Phase.RUNNING)
+        ended = {"phase": Phase.SUCCEEDED, "ended_at": time.time() - 90.0}
+        site.state(name, **(ended if name == "old" else {}))
     assert "No job need to be deleted" in site.types("prune", "--since=1h").out
-    assert "Delete etjob old with Age" in site.types("prune", "--since=0s").out
+    # It ended earlier than this object was made, so only its end can have been counted from.
+    assert "Delete etjob old with Age 1m" in site.types("prune", "--since=1m").out
     assert site.get(JOBS, "runs") is not None
 
 

@@ -1,4 +1,4 @@
-"""`midflight prune --since AGE`: deletes jobs that are over and old; nothing else is touched."""
+"""`midflight prune --since AGE`: deletes jobs that ended so long ago; nothing else is touched."""
 
 from collections.abc import Sequence
 
@@ -27,8 +27,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("prune", "Deletes finished jobs of a certain age.")
-    made.add_argument("-s", "--since", default="", metavar="TIME", help="at least so old; needed")
+    made = flags.VerbParser("prune", "Deletes jobs that ended a while ago.")
+    made.add_argument(
+        "-s",
+        "--since",
+        default="",
+        metavar="TIME",
+        help="needed: ended so long ago",
+    )
     made.renamed = {"--allNamespaces": "--all-namespaces"}
     flags.switch(made, "-A", "--all-namespaces", help="in all namespaces")
     output.add(made)

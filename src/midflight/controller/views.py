@@ -148,21 +148,24 @@ def event_view(record: Record, at: float) -> EventView:
 
 
 def prunable(cluster: Cluster, namespace: str, since: float, now: float) -> list[PrunedView]:
-    """Finished jobs, and no others, that are at least `since` seconds old; oldest first."""
+    """Finished jobs, and no others, that ended at least `since` seconds ago; the first first."""
     found = [
-        job
+        (job.ended_at, job)
         for job in cluster.jobs.values()
-        if job.finished and not job.deleting and namespace in (EVERYWHERE, job.spec.namespace)
+        if job.finished
+        and job.ended_at is not None
+        and not job.deleting
+        and namespace in (EVERYWHERE, job.spec.namespace)
     ]
     return [
         {
             "name": job.spec.name,
             "namespace": job.spec.namespace,
             "type": job.spec.kind.value,
-            "age": now - job.created_at,
+            "age": now - ended_at,
         }
-        for job in sorted(found, key=lambda job: job.created_at)
-        if now - job.created_at >= since
+        for ended_at, job in sorted(found, key=lambda each: each[0])
+        if now - ended_at >= since
     ]
 
 

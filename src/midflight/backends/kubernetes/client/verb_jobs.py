@@ -37,11 +37,12 @@ def delete(connection: Connection, kind: str, namespace: str, name: str, uid: st
 
 
 def prune(connection: Connection, namespace: str, since: float) -> list[PrunedView]:
-    """Finished jobs, and no others, that are at least `since` seconds old; oldest first."""
+    """Finished jobs, and no others, that ended at least `since` seconds ago; the first first."""
     found = verb_listing.jobs(connection, namespace, list(JOB_KINDS))
+    ended = [(job["endTime"], job) for job in found if job["endTime"] is not None]
     gone: list[PrunedView] = []
-    for job in sorted(found, key=lambda job: job["createTime"]):
-        age = time.time() - seconds_of(job["createTime"])
+    for end, job in sorted(ended, key=lambda each: each[0]):
+        age = time.time() - seconds_of(end)
         if job["status"] not in FINISHED or age < since:
             continue
         name, where, kind = job["name"], job["namespace"], job["type"]
