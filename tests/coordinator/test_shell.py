@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.shell import now
@@ -165,3 +167,28 @@ def test_a_peer_that_does_not_read_is_cut_off_and_does_not_fill_the_memory() -> 
         assert await it.answers()
 
     run(story)
+
+
+def test_the_coordinator_does_not_end_before_the_store_has_the_end() -> None:
+    async def story(it: Served) -> None:
+        it.saving.errors = [StoreUnavailable("the leader is lost")] * 2
+        it.shell.dispatch(events.StopAsked(now(), "interrupted", 130))
+        assert await asyncio.wait_for(it.shell.over, 10.0) == 130
+        assert not it.saving.errors
+        assert it.saving.saved[-1].phase is Phase.FAILED
+
+    run(story, np=1)
+
+
+def test_an_end_that_raises_ends_the_coordinator_instead_of_being_waited_for() -> None:
+    async def story(it: Served) -> None:
+        it.shell.peers.tell_all_agents = _raise  # type: ignore[method-assign]
+        it.shell.dispatch(events.StopAsked(now(), "interrupted", 130))
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(it.shell.over, 5.0)
+
+    run(story, np=1)
+
+
+def _raise(message: object) -> None:
+    raise ZeroDivisionError

@@ -47,6 +47,41 @@ def test_a_killed_coordinator_is_replaced_and_the_members_go_on(site: Site, gate
     assert run.ends() == 0, run.lines
 
 
+# In every coordinator: raises when a file is there, as a fault of ours would.
+STRIKE = """
+import pathlib, sys
+if "midflight.coordinator" in sys.orig_argv:
+    from midflight.coordinator import shell
+    from midflight.coordinator.core import events
+    sound = shell.handle
+    def handle(state, event):
+        order = pathlib.Path("strike")
+        if isinstance(event, events.Ticked) and order.exists():
+            order.unlink()
+            raise RuntimeError("struck on purpose")
+        return sound(state, event)
+    shell.handle = handle
+"""
+
+
+def test_a_coordinator_that_raises_is_replaced_and_the_members_go_on(
+    site: Site, gate: Path
+) -> None:
+    (site.folder / "struck").mkdir()
+    (site.folder / "struck" / "sitecustomize.py").write_text(STRIKE)
+    site.env["PYTHONPATH"] = f"{site.folder / 'struck'}:{site.env['PYTHONPATH']}"
+    run = start(site, gate, "-np", "2")
+    run.says("up", times=2)
+    members = site.members(UNTIL_RELEASED)
+    (site.folder / "strike").touch()
+    run.says("RuntimeError: struck on purpose")
+    run.says("the coordinator ended with exit code 1; starting another")
+    eventually(lambda: has_answering_hosts(site, "localhost"))
+    assert site.members(UNTIL_RELEASED) == members
+    release(gate)
+    assert run.ends() == 0, run.lines
+
+
 def test_a_killed_agent_takes_its_members_along_and_is_replaced(site: Site) -> None:
     run = site.launch(
         *("--name", "demo", "-np", "2", "--min-np", "1", "--max-np", "2"),

@@ -2,27 +2,29 @@
 
 The folder holds the spec, the token and, once the socket is bound, the address. Started anew
 after a death, it takes the port it had and the state from the store, and members and agents come
-back by themselves.
+back by themselves. An error that nobody expected ends it like a kill: the launcher starts another.
 """
 
 import argparse
 import asyncio
 import errno
+import logging
 import signal
 import socket
+import traceback
 from pathlib import Path
 from typing import Any
 
 from midflight import terminal
 from midflight.coordinator.core import events
-from midflight.coordinator.core.state import Phase, State, initial
+from midflight.coordinator.core.state import Phase, initial
+from midflight.coordinator.exit_codes import CRASHED, REFUSED
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Manner, Printer
 from midflight.coordinator.saving import Saving
 from midflight.coordinator.serving import Door
 from midflight.coordinator.shell import Shell, now
 from midflight.errors import MidflightError, UsageError
-from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import split_address
 from midflight.store.interface import Store
 from midflight.store.opening import open_store
@@ -41,19 +43,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", required=True)
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args(argv)
+    logging.basicConfig(handlers=[logging.StreamHandler(terminal.ErrorStream())])  # asyncio's
     try:
         folder = RunDir(options.run_dir)
         with open_store(options.store) as store:
             return asyncio.run(_run(options, folder, store))
     except MidflightError as error:
         terminal.say(f"error: {error}")
-        return 1
+        return REFUSED if isinstance(error, UsageError) else CRASHED
+    except Exception:  # noqa: BLE001 - shown here, and ridden out by the launcher
+        terminal.err(traceback.format_exc().splitlines())
+        return CRASHED
 
 
 async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int:
     spec = folder.read_spec()
     saving = Saving(store, spec.name)
-    state = _taken_up(saving, spec)
+    state = saving.load(now()) or initial(spec, now())
+    if state.phase in (Phase.SUCCEEDED, Phase.FAILED):  # whoever starts anew has it forgotten first
+        return 0 if state.phase is Phase.SUCCEEDED else state.exit_code or 1
     printer = Printer(
         timestamps=spec.timestamps,
         output_dir=spec.output_dir,
@@ -77,17 +85,11 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
             task.result()  # a tick or a save that failed must not pass in silence
         return shell.over.result()
     finally:
+        shell.retired = True  # that everybody is cut off now says nothing about them
         for task in work:
             task.cancel()
         server.close()
         printer.close()
-
-
-def _taken_up(saving: Saving, spec: JobSpec) -> State:
-    state = saving.load(now())
-    if state is None or state.phase in (Phase.SUCCEEDED, Phase.FAILED):
-        return initial(spec, now())
-    return state
 
 
 def _stop(shell: Shell, code: int) -> None:

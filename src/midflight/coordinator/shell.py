@@ -14,6 +14,7 @@ from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Mode, State, durable
+from midflight.coordinator.exit_codes import REPLACED
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saves
@@ -33,6 +34,7 @@ from midflight.protocol.world import World
 
 TICK = 0.1
 LEAVE_SECONDS = 4.0  # how long agents may take to go, at the end
+LAST_SAVE_SECONDS = 60.0  # for the store to take the end of the job
 PORT_SECONDS = 5.0
 
 
@@ -123,7 +125,7 @@ class Shell:
                 await asyncio.to_thread(self._saving.save, state, now())
             except Conflict:
                 self._printer.say("another coordinator has taken this job over; leaving", "error")
-                self._finish(3)
+                self._finish(REPLACED)
                 return
             except MidflightError as error:
                 self._printer.say(f"the state could not be saved, trying again: {error}", "warning")
@@ -168,7 +170,13 @@ class Shell:
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        """A start or an end that raised would be waited for for ever; it ends this coordinator."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) and not self.over.done():
+            self.over.set_exception(error)
 
     async def _start(self, command: do.Start) -> None:
         port = await self._port(command)
@@ -207,8 +215,16 @@ class Shell:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.peers.agents_gone()
-        await self._save_once()
+        await self._save_the_end()
         self._finish(code)
+
+    async def _save_the_end(self) -> None:
+        """The launcher believes the store: a job whose end is not there would be taken up again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SAVE_SECONDS):
+                await self._save_once()
+                while durable(self.state) != self._saved and not self.over.done():
+                    await self._save_once()
 
     def _finish(self, code: int) -> None:
         if not self.over.done():

@@ -1,18 +1,21 @@
-"""The coordinator as the launcher's child: started, and started again when something kills it.
+"""The coordinator as the launcher's child: started, and started again when it dies.
 
-An exit code of its own is the job's exit code. Death by a signal is an accident: training goes on
-without a coordinator, and a new one takes the job up from the store, unless the store says that
-the job was over already.
+It dies when something kills it, or by a fault of its own. Either is an accident: training goes on
+without a coordinator, and a new one takes the job up from the store. The job is over when the store
+says so, or when the coordinator could not begin at all. One that crashes again and again is given
+pauses, and is given up in the end.
 """
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections import deque
 from pathlib import Path
 
-from midflight.coordinator.core.state import Phase
-from midflight.errors import JobFailed, MidflightError
+from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.exit_codes import REFUSED, REPLACED
+from midflight.errors import JobFailed, MidflightError, StoreError
 from midflight.run.arguments import say
 from midflight.run.calling import call_async
 from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
@@ -21,7 +24,45 @@ from midflight.store.rundir import RunDir
 
 MOST_DEATHS = 20
 DEATHS_WITHIN = 3600.0  # seconds
+MOST_AT_START = 5  # deaths before any coordinator of this launcher has served
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+CALM = 60.0  # seconds after which a coordinator's crashes before are forgotten
 _LOOK_SECONDS = 0.05
+
+
+def job_exit_code(code: int, saved: State | None, served: bool) -> int | None:
+    """The job's exit code, now that its coordinator has ended so; None: it was an accident.
+
+    `saved` is what the store says; `served` whether any coordinator of this launcher has served.
+    """
+    if saved is not None and saved.phase in ENDED:
+        return 0 if saved.phase is Phase.SUCCEEDED else saved.exit_code or 1
+    if code in (0, REPLACED):  # 0: the store did not take the end, but no accident ends so
+        return code
+    return 1 if code == REFUSED and not served else None
+
+
+class Deaths:
+    """The accidents of the last hour: how long to wait after each, and when to give up."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque()
+        self._crashes = 0  # in a row, none of them after a calm time
+
+    def add(self, code: int, *, lived: float, served: bool, now: float) -> float:
+        """The pause before the next start, in seconds; JobFailed if there should be none."""
+        self._times.append(now)
+        while now - self._times[0] > DEATHS_WITHIN:
+            self._times.popleft()
+        count = len(self._times)
+        if not served and count > MOST_AT_START:
+            raise JobFailed(f"the coordinator could not be started {count} times; giving up")
+        if count > MOST_DEATHS:
+            raise JobFailed(f"the coordinator died {count} times within an hour; giving up")
+        if code < 0:  # somebody killed it; nothing says that the next one would die too
+            return 0.0
+        self._crashes = 1 if lived > CALM else self._crashes + 1
+        return float(min(SHORTEST_PAUSE * 2 ** (self._crashes - 1), LONGEST_PAUSE))
 
 
 class CoordinatorKeeper:
@@ -32,33 +73,47 @@ class CoordinatorKeeper:
         self._arguments = ["--run-dir", str(folder.path.absolute()), "--listen", listen]
         self._arguments += ["--store", store, *(["--verbose"] if verbose else [])]
         self._child: Child | None = None
-        self._deaths: deque[float] = deque()
-        self._stopping = False
+        self._deaths = Deaths()
+        self._served = False
+        self._stopping = asyncio.Event()
         self.answering = asyncio.Event()
 
     async def keep(self) -> int:
         """Until the job is over; its exit code."""
         while True:
+            began = time.monotonic()
             code = await self._once()
-            if code >= 0 or self._stopping:
+            if self._stopping.is_set():
                 return code
-            state = await asyncio.to_thread(saved_state, self._store, self._run)
-            if state is not None and state.phase in ENDED:
-                return 0 if state.phase is Phase.SUCCEEDED else state.exit_code or 1
-            self._count_death()
-            say(f"warning: the coordinator {describe_end(code)}; starting another")
+            job_code = job_exit_code(code, await self._saved(), self._served)
+            if job_code is not None:
+                return job_code
+            now = time.monotonic()
+            pause = self._deaths.add(code, lived=now - began, served=self._served, now=now)
+            later = f" in {pause:g} s" if pause else ""
+            say(f"warning: the coordinator {describe_end(code)}; starting another{later}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                return code
 
     def stop(self, number: int) -> None:
         """Make it end the job, in good order if it is up already."""
-        self._stopping = True
+        self._stopping.set()
         if self._child is not None:
             send_signal(self._child.pid, number if self.answering.is_set() else signal.SIGTERM)
 
     async def kill(self) -> None:
-        self._stopping = True
+        self._stopping.set()
         if self._child is not None:
             kill_session(self._child.pid)
             await self._child.wait()
+
+    async def _saved(self) -> State | None:
+        """None also if the store does not say, for now."""
+        try:
+            return await asyncio.to_thread(saved_state, self._store, self._run)
+        except StoreError:
+            return None
 
     async def _once(self) -> int:
         before = self._written_at()
@@ -81,6 +136,7 @@ class CoordinatorKeeper:
             except MidflightError:
                 await asyncio.sleep(_LOOK_SECONDS)
             else:
+                self._served = True
                 self.answering.set()
 
     def _written_at(self) -> int | None:
@@ -89,13 +145,3 @@ class CoordinatorKeeper:
             return Path(self._folder.path / "address").stat().st_mtime_ns
         except FileNotFoundError:
             return None
-
-    def _count_death(self) -> None:
-        now = time.monotonic()
-        self._deaths.append(now)
-        while now - self._deaths[0] > DEATHS_WITHIN:
-            self._deaths.popleft()
-        if len(self._deaths) > MOST_DEATHS:
-            raise JobFailed(
-                f"the coordinator was killed {len(self._deaths)} times within an hour; giving up"
-            )

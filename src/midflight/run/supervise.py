@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from midflight.coordinator.core.state import Phase
+from midflight.coordinator.exit_codes import REPLACED
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
@@ -35,7 +36,6 @@ DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are th
 STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
 LAST_SECONDS = 0.5  # the same, when someone waits for the end
-REPLACED = 3  # the exit code, also of a coordinator that was
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from midflight import terminal
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.exit_codes import REPLACED
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saves, written
@@ -21,7 +22,6 @@ from midflight.coordinator.shell import Shell, now
 from midflight.errors import StoreUnavailable
 from midflight.protocol.messages import KeepState
 
-REPLACED = 3  # how a shell ends whose job another one has taken over
 _KEEP_SECONDS = 2.0  # for agents to say that they have the state
 _LOOK_SECONDS = 0.1
 _RETIRE_SECONDS = 1.0
