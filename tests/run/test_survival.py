@@ -8,6 +8,7 @@ import pytest
 
 from tests.run.scripts import UNTIL_RELEASED, WAIT, python
 from tests.run.site import Launched, Site, eventually
+from tests.run.striking import make_strikable
 
 pytestmark = pytest.mark.slow
 
@@ -47,33 +48,14 @@ def test_a_killed_coordinator_is_replaced_and_the_members_go_on(site: Site, gate
     assert run.ends() == 0, run.lines
 
 
-# In every coordinator: raises when a file is there, as a fault of ours would.
-STRIKE = """
-import pathlib, sys
-if "midflight.coordinator" in sys.orig_argv:
-    from midflight.coordinator import shell
-    from midflight.coordinator.core import events
-    sound = shell.handle
-    def handle(state, event):
-        order = pathlib.Path("strike")
-        if isinstance(event, events.Ticked) and order.exists():
-            order.unlink()
-            raise RuntimeError("struck on purpose")
-        return sound(state, event)
-    shell.handle = handle
-"""
-
-
 def test_a_coordinator_that_raises_is_replaced_and_the_members_go_on(
     site: Site, gate: Path
 ) -> None:
-    (site.folder / "struck").mkdir()
-    (site.folder / "struck" / "sitecustomize.py").write_text(STRIKE)
-    site.env["PYTHONPATH"] = f"{site.folder / 'struck'}:{site.env['PYTHONPATH']}"
+    strike = make_strikable(site, "midflight.coordinator")
     run = start(site, gate, "-np", "2")
     run.says("up", times=2)
     members = site.members(UNTIL_RELEASED)
-    (site.folder / "strike").touch()
+    strike()
     run.says("RuntimeError: struck on purpose")
     run.says("the coordinator ended with exit code 1; starting another")
     eventually(lambda: has_answering_hosts(site, "localhost"))

@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.run.site import Launched, Site, eventually
+from tests.run.striking import make_strikable
 from tests.store.etcd_process import free_port
 from tests.torchelastic.nodes import (
     SCRIPTS,
@@ -42,6 +43,22 @@ def test_nodes_come_and_die_and_the_job_goes_on(site: Site) -> None:
     for node in (newcomer, late, latest_comer):
         lines = finish(node)
         assert all("attempt 0" in line for line in lines if line.startswith("up")), lines
+
+
+def test_a_coordinator_that_raises_is_started_again_where_it_was(site: Site) -> None:
+    strike = make_strikable(site, "midflight.torchrun")
+    job = Job(site, "--nnodes=1:2", *meeting_on_loopback())
+    host = job.start()
+    job.await_size(host, size=1)
+    strike()
+    host.says("RuntimeError: struck on purpose")
+    host.says("the coordinator failed; starting another")
+    other = job.start()
+    job.await_size(host, other, size=2)
+    job.stop()
+    finish(other)
+    ups = [line for line in finish(host) if line.startswith("up")]
+    assert [line.split()[1] for line in ups] == ["0/1", "0/2"], "the fault restarted nobody"
 
 
 def test_a_node_that_is_told_to_leave_hands_over_what_it_carries(site: Site) -> None:

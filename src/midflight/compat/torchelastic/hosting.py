@@ -79,6 +79,7 @@ class Hosted:
     def __init__(self, state: State, secret: bytes, make_saving: Callable[[Peers], Saves]) -> None:
         self._printer = PlainPrinter()
         peers = Peers()
+        self.make_saving = make_saving
         self._saving = make_saving(peers)
         self.shell = Shell(state, peers, self._saving, self._printer)
         self.door = Door(self.shell, secret, self._printer)
@@ -99,6 +100,11 @@ class Hosted:
             return None
         code = self.shell.over.result()
         return None if code == REPLACED else code
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its state is in the memory of agents, and nowhere else."""
+        return isinstance(self._saving, Spreading)
 
     def lose_host(self, name: str) -> None:
         self.shell.dispatch(events.HostLost(now(), name))

@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,16 @@ from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saving import Saves
+from midflight.coordinator.saving import Saves, read
+from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
 from midflight.protocol.messages import KeepState, StartMember
+from midflight.run.arguments import say
 
 _END_SECONDS = 6.0  # for the coordinator to see the other nodes off
 _LAST_SECONDS = 1.0  # the same, when someone waits for the end
 _LAST_RESORT = 4.5  # seconds after a signal, whatever is still under way
+_MOST_CRASHES = 5  # of coordinators on one node; then the job ends
 
 
 class TorchrunNode:
@@ -53,6 +57,7 @@ class TorchrunNode:
         self.door = ""
         self.kept: KeepState | None = None
         self.hosted: Hosted | None = None
+        self._crashes = 0  # of coordinators here
         self.leaving = False
         self.failures: list[Failure] = []
         self._stale = False  # the failures belong to workers that have been replaced since
@@ -207,12 +212,27 @@ class TorchrunNode:
     async def _until_over(self, hosted: Hosted) -> None:
         try:
             code = await hosted.over()
-        except Exception:
-            self.job_ended(1)  # nobody decides any more
-            raise
+        except Exception:  # noqa: BLE001 - a fault of the coordinator's is no fault of the job's
+            terminal.err(traceback.format_exc().splitlines())
+            self._carry_on(hosted)
+            return
         if code is None and self.hosted is hosted:  # replaced: the job goes on elsewhere
             hosted.close()
             self.hosted = None
+
+    def _carry_on(self, failed: Hosted) -> None:
+        """Start the coordinator again, from what is kept of it; members and agents come back."""
+        failed.close()
+        self.hosted = None
+        self._crashes += 1
+        if self._crashes > _MOST_CRASHES or (failed.is_spread and self.kept is None):
+            self.job_ended(1)
+            return
+        say("warning: the coordinator failed; starting another")
+        if self.kept is not None:  # otherwise it is in etcd, and whoever looks there goes on
+            state = read(self.kept.state.encode(), now(), self.identity.spec.name)
+            again = self.host(state, failed.make_saving, ())
+            again.shell.on_elsewhere = failed.shell.on_elsewhere
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.get_running_loop().create_task(work)
