@@ -107,7 +107,9 @@ class Request:
     add: int = 0
     remove: int = 0
     names: tuple[str, ...] = ()
-    origin: str = "request"  # request | replace (its second half) | growth | shrink | notice
+    origin: str = (
+        "request"  # request | replace (its second half) | growth | shrink | notice | finish
+    )
 
 
 class ChangeStage(enum.Enum):
