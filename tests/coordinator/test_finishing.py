@@ -3,7 +3,7 @@
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.core.status import status
-from midflight.protocol.messages import Dismiss
+from midflight.protocol.messages import Dismiss, Over
 from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, started
 
@@ -212,3 +212,45 @@ def test_a_leaver_that_is_lost_with_its_host_does_not_fail_the_job() -> None:
     cluster.kill_agent("h1")
     finish(cluster)
     assert cluster.ended == (0, "")
+
+
+def finishes(cluster: FakeCluster, name: str) -> None:
+    """Its script comes to its end, though the others train on."""
+    member = cluster.members[name]
+    member.finished = True
+    member.tell(events.Finished, member.step)
+    cluster.settle()
+
+
+def test_the_others_go_on_without_a_member_that_has_finished_early() -> None:
+    cluster = started(np=3)
+    finishes(cluster, "m1")
+    cluster.run(5.0)
+    assert cluster.world == ("m0", "m2")
+    assert cluster.heard("m1", Dismiss) and not cluster.heard("m1", Dismiss)[0].failed
+    assert cluster.state.resets == 0
+    assert not cluster.heard("m0", Over)
+    assert cluster.state.wanted == 2, "it is done, so nobody replaces it"
+    step = cluster.members["m0"].step
+    cluster.run(1.0)
+    assert cluster.members["m0"].step > step
+
+
+def test_nobody_is_let_go_early_while_one_of_the_others_is_busy_after_its_last_step() -> None:
+    cluster = started(np=3)
+    cluster.members["m0"].health = Health.STUCK  # it writes the model, say
+    finishes(cluster, "m1")
+    finishes(cluster, "m2")
+    cluster.run(30.0)
+    assert cluster.world == ("m0", "m1", "m2")
+    cluster.members["m0"].health = Health.RUNNING
+    finishes(cluster, "m0")
+    cluster.run(1.0)
+    assert cluster.ended == (0, "")
+
+
+def test_a_member_that_has_finished_early_is_needed_if_too_few_would_be_left() -> None:
+    cluster = started(np=2, min_np=2)
+    finishes(cluster, "m1")
+    cluster.run(5.0)
+    assert cluster.world == ("m0", "m1")

@@ -206,3 +206,22 @@ def test_a_coordinator_takes_the_job_up_from_etcd(tmp_path: Path, etcd: Etcd) ->
         assert run.resize("--to", "3").returncode == 0
         assert run.finish() == 0
         check_complete(run)
+
+
+# --- sys.exit inside the `with` block ---------------------------------------------------------
+
+
+def test_members_that_all_exit_with_0_have_finished(tmp_path: Path) -> None:
+    with Run(tmp_path, script=[*script("exits.py", tmp_path), "0", "5"], np=2) as run:
+        assert run.wait() == 0
+        assert "lost" not in run.output
+
+
+def test_a_member_that_exits_with_0_alone_leaves_the_others_in_training(tmp_path: Path) -> None:
+    words = [*script("exits.py", tmp_path), "0", "5", "m1"]
+    with Run(tmp_path, "--min-np", "1", script=words, np=2) as run:
+        assert run.wait() == 0
+        assert "m1 finished before the others" in run.output
+        assert "lost" not in run.output
+    assert (tmp_path / "out" / "m0.txt").read_text() == "40"
+    assert not (tmp_path / "out" / "m1.txt").exists()

@@ -86,6 +86,7 @@ class Session:
         self._feeds: list[Feed] = []
         self._issued: Issued | None = None
         self._broken = False  # a collective of this world has failed
+        self._dismissed = False  # the others go on without this member
         self._awaited = False  # the others do not know of this member yet
         self._rehearsing = False  # the script is in a step that does not count
         self.overtaken = False  # the others are past the epoch that the script is at the end of
@@ -140,13 +141,15 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Left without an error, or by `sys.exit(0)`: training is complete here."""
+        membership = self._membership
         try:
-            if self._membership is not None:
-                if error is None:
+            if membership is not None:
+                if error is None or (_is_orderly_exit(error) and not self._dismissed):
                     self._arrive()
-                    self._finish(self._membership)
+                    self._finish(membership)
                 elif isinstance(error, Exception):
-                    self._report(self._membership, error)
+                    self._report(membership, error)
         finally:
             self._close()
 
@@ -307,6 +310,7 @@ class Session:
                 case Dismissed(reason, failed):
                     if failed:
                         raise GivenUp(reason)
+                    self._dismissed = True
                     leaving.dismiss()
                     raise SystemExit(0)
 
@@ -409,6 +413,11 @@ def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
     if not any(p.is_cuda for m in modules.values() for p in m.parameters()):
         return ("gloo",)
     return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")
+
+
+def _is_orderly_exit(error: BaseException) -> bool:
+    """Whether this is a script's `sys.exit()`; with another code, its agent reports a failure."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def _silence(error: Exception) -> None:

@@ -149,6 +149,8 @@ def _switch(draft: Draft, change: Change) -> None:
     assert world is not None and state.world is not None
     until = _notice_ends(state, change, draft.now)
     step = switch_step(state.named(state.world), state.best_step, draft.now, until)
+    if change.request.origin == "finish":  # all have begun the one before it, and wait
+        step = max(0, min(member.step for member in state.named(state.world)) - 1)
     draft.set_members(world.names, stage=Stage.ACTIVE)
     _publish(draft, replace(change, stage=ChangeStage.SWITCHING, step=step))
     draft.inform(change.request, f"switching to {world.size} members at step {step}")
@@ -225,8 +227,11 @@ def _complete(draft: Draft, change: Change) -> None:
 
 def _adopt_target(draft: Draft, change: Change) -> None:
     """What was asked for is from now on what is wanted; what just happened is not."""
-    if change.request.origin == "request":
+    request = change.request
+    if request.origin == "request":
         draft.set(wanted=change.target)
+    elif request.origin == "finish":  # nobody replaces who has done all its work
+        draft.set(wanted=max(change.target, draft.state.wanted - len(request.names)))
 
 
 def _unfinished(change: Change, state: State) -> Request | None:

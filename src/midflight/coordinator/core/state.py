@@ -108,7 +108,8 @@ class Request:
     add: int = 0
     remove: int = 0
     names: tuple[str, ...] = ()
-    origin: str = "request"  # request | replace (its second half) | growth | shrink | notice
+    # request | replace (its second half) | growth | shrink | notice | finish
+    origin: str = "request"
     id: str = ""  # the client's own; under it the request can be asked for again
     hosts: tuple[str, ...] = ()  # whose members leave; `names` are found when its turn comes
 

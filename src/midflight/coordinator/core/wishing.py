@@ -1,7 +1,8 @@
 """What size is wished for, by whom, and which wish is next.
 
-People ask for sizes, hosts and members give notice, and the job itself grows back to the wanted
-size when there is room. A notice cannot wait, so it comes first; people come before the job itself.
+People ask for sizes, hosts and members give notice, members finish before the others do, and the
+job itself grows back to the wanted size when there is room. A notice cannot wait, so it comes
+first, as does whoever holds up all the others; people come before the job itself.
 """
 
 from dataclasses import replace
@@ -11,7 +12,13 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import MemberState, Mode, Request, Stage, State
 
 GATHER = 0.5  # seconds
-OWN_WISHES = ("growth", "shrink", "notice")  # they arise anew as long as there is reason for them
+EARLY_SECONDS = 1.0  # all others have waited so long for a member whose script has ended
+OWN_WISHES = (
+    "growth",
+    "shrink",
+    "notice",
+    "finish",
+)  # they arise anew as long as there is reason for them
 
 
 def target_of(request: Request, state: State) -> int:
@@ -61,8 +68,8 @@ def next_wish(draft: Draft) -> Request | None:
     if state.world is None:
         return None
     patient = draft.now < state.retry_at
-    if not patient and (notice := _notice(draft)):
-        return notice
+    if not patient and (urgent := _notice(draft) or _early_finish(draft)):
+        return urgent
     if state.queue:
         request, *rest = state.queue
         draft.set(queue=tuple(rest))
@@ -119,6 +126,26 @@ def _notice(draft: Draft) -> Request | None:
         return None  # their end will be a failure like any other
     far = draft.now + state.spec.grace
     return Request(None, far, names=tuple(m.name for m in going), origin="notice")
+
+
+def _early_finish(draft: Draft) -> Request | None:
+    """Members whose scripts have ended, if all others wait for them in a collective."""
+    state = draft.state
+    done = [m for m in state.named(state.world) if m.finished]
+    if not done or state.mode is not Mode.ELASTIC:
+        return None
+    others = [m for m in state.named(state.world) if not m.finished]
+    blocked = all(
+        m.waiting
+        and draft.now - m.moved_at > EARLY_SECONDS
+        and draft.now - m.heard_at <= state.spec.silence
+        for m in others
+    )
+    if not blocked or len(others) < state.spec.min_np:
+        return None
+    names = tuple(m.name for m in done)
+    draft.say(f"{', '.join(names)} finished before the others, who go on alone", "warning")
+    return Request(None, draft.now + state.spec.grace, names=names, origin="finish")
 
 
 def leaving_at(member: MemberState, state: State) -> float | None:
