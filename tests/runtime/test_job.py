@@ -5,6 +5,8 @@ import torch
 
 import midflight as mf
 from midflight.runtime import reduction
+from midflight.runtime.group import Group
+from tests.runtime.keys import world
 
 MODEL = torch.nn.Linear(2, 1)
 
@@ -64,3 +66,41 @@ def test_a_guard_waits_for_a_fake_device_before_it_lets_results_go(
             pass
         job.check()
         assert job.step_number == 0
+
+
+class FakeGroup(Group):
+    """Of two members, of which the other one is always there."""
+
+    def __init__(self) -> None:
+        super().__init__(world(2), "m0", "gloo")
+        self.met: list[list[int]] = []
+
+    def gather(self, numbers: list[int]) -> list[list[int]]:
+        self.met.append(numbers)
+        return [numbers, numbers]
+
+
+def test_members_that_average_nothing_in_a_step_meet_at_its_end() -> None:
+    """Else their steps drift apart, and a record of one member says nothing about the others."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._group = FakeGroup()
+        batches = job.batches([torch.ones(2)] * 6, global_batch_size=2, epochs=1)
+        job.step(MODEL(next(batches).data).sum())
+        assert group.met == [[0]]
+        batch = next(batches)
+        job.all_reduce(torch.ones(1))  # the script's own collective keeps them together
+        job.step(MODEL(batch.data).sum())
+        assert group.met == [[0]]
+        job.step(MODEL(next(batches).data).sum())
+        assert group.met == [[0], [2]]
+
+
+def test_a_script_that_asks_for_the_process_group_keeps_the_members_together_itself() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._group = FakeGroup()
+        assert job.process_group is None  # of a fake
+        for batch in job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1):
+            job.step(MODEL(batch.data).sum())
+        assert group.met == []

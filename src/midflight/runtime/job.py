@@ -71,6 +71,8 @@ class Job(Session):
         self._last_completed = False
         self._checked = False  # check() has been called before
         self._counted = False  # apply() has counted the step that check() ends
+        self._met = False  # the script has used a collective in this step
+        self._group_given: int | None = None  # the generation whose group the script has asked for
         self._loop_epoch: int | None = None  # where a loop over epochs() is
         self._logged_at = 0.0
         self._guards = [o.register_step_pre_hook(self._refuse_step) for o in self._optimizers]
@@ -148,6 +150,7 @@ class Job(Session):
             return False
         if issued.micro == 0:
             self._own = (0, 0)
+            self._met = False
             self._clear_gradients()
         self._issued = issued
         self._sync.expect(issued)
@@ -188,6 +191,7 @@ class Job(Session):
                     self._sync.collect(issued)
                 if last:
                     self._sync.finish()
+                    self._keep_together()
                     reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
@@ -203,6 +207,12 @@ class Job(Session):
             used, crc = self._own
             self._own = (used + len(issued.indices), checksum(issued.indices, crc))
         return last
+
+    def _keep_together(self) -> None:
+        """All members do a step, or none does. Where nothing else sees to that, they meet here."""
+        own = self._met or self._group_given == self._generation
+        if self._group is not None and not own and not self._sync.communicates:
+            self._group.gather([self.cursor.step])
 
     def apply(self) -> bool:
         """The second half: the optimizer's step. True: the step is complete."""
@@ -266,6 +276,13 @@ class Job(Session):
         self._sync.begin()
         return self._world != before
 
+    @property
+    def process_group(self) -> Any:
+        """The torch process group of the present world; None in a world of one."""
+        group = super().process_group
+        self._group_given = self._generation
+        return group
+
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """Sum, mean, min or max over the members, in place. Raises WorldChanged if one is lost."""
         self._arrive()
@@ -282,6 +299,7 @@ class Job(Session):
         """
         if self._broken or self.overtaken:
             raise WorldChanged("the others go on without this: continue to the next step boundary")
+        self._met = True
         self.waiting = True
         try:
             yield
