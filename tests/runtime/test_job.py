@@ -8,7 +8,9 @@ import torch
 import midflight as mf
 from midflight import leaving
 from midflight.runtime import reduction
+from midflight.runtime.group import Group
 from midflight.runtime.membership import Dismissed, Order
+from tests.runtime.keys import world
 
 MODEL = torch.nn.Linear(2, 1)
 
@@ -131,3 +133,41 @@ def test_a_member_that_is_dismissed_does_not_say_that_it_has_finished(
 ) -> None:
     monkeypatch.setattr(leaving, "dismiss", lambda: None)  # it would end the tests' process
     assert not ended_with(None, dismissed=True).finished
+
+
+class FakeGroup(Group):
+    """Of two members, of which the other one is always there."""
+
+    def __init__(self) -> None:
+        super().__init__(world(2), "m0", "gloo")
+        self.met: list[list[int]] = []
+
+    def gather(self, numbers: list[int]) -> list[list[int]]:
+        self.met.append(numbers)
+        return [numbers, numbers]
+
+
+def test_members_that_average_nothing_in_a_step_meet_at_its_end() -> None:
+    """Else their steps drift apart, and a record of one member says nothing about the others."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._group = FakeGroup()
+        batches = job.batches([torch.ones(2)] * 6, global_batch_size=2, epochs=1)
+        job.step(MODEL(next(batches).data).sum())
+        assert group.met == [[0]]
+        batch = next(batches)
+        job.all_reduce(torch.ones(1))  # the script's own collective keeps them together
+        job.step(MODEL(batch.data).sum())
+        assert group.met == [[0]]
+        job.step(MODEL(next(batches).data).sum())
+        assert group.met == [[0], [2]]
+
+
+def test_a_script_that_asks_for_the_process_group_keeps_the_members_together_itself() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._group = FakeGroup()
+        assert job.process_group is None  # of a fake
+        for batch in job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1):
+            job.step(MODEL(batch.data).sum())
+        assert group.met == []

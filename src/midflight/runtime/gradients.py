@@ -132,6 +132,11 @@ class GradientSync:
         for hook in self._hooks:
             hook.remove()
 
+    @property
+    def communicates(self) -> bool:
+        """Whether all members meet in each step."""
+        return bool(self._wrapped)
+
     def begin(self) -> None:
         """A step begins, perhaps the same one again."""
         self._armed.clear()

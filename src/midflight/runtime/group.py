@@ -104,7 +104,8 @@ class Group:
             _building.release()
 
     def _connect_gloo(self, store: KeyStore) -> None:
-        sockets = SocketSet(open_sockets(), {member.address for member in self.world.members})
+        hosts = {member.address for member in self.world.members}
+        sockets = SocketSet(open_sockets(), hosts, store.values)
         with self._lock:
             if self.is_cut:
                 raise WorldChanged("it was cut")

@@ -74,6 +74,8 @@ class Job(Session):
         self._last_completed = False
         self._checked = False  # check() has been called before
         self._counted = False  # apply() has counted the step that check() ends
+        self._met = False  # the script has used a collective in this step
+        self._group_given: int | None = None  # the generation whose group the script has asked for
         self._loop_epoch: int | None = None  # where a loop over epochs() is
         self._logged_at = 0.0
         self._guards = [o.register_step_pre_hook(self._refuse_step) for o in self._optimizers]
@@ -160,6 +162,7 @@ class Job(Session):
             if not self._equality.same_plan and not self.compare_plans():
                 return False
             self._own = (0, 0)
+            self._met = False
             self._clear_gradients()
         self._issued = issued
         self._sync.expect(issued)
@@ -200,6 +203,7 @@ class Job(Session):
                     self._sync.collect(issued)
                 if last:
                     self._sync.finish()
+                    self._keep_together()
                     reduction.wait_for_device(self._group, self._device)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
@@ -215,6 +219,12 @@ class Job(Session):
             used, crc = self._own
             self._own = (used + len(issued.indices), checksum(issued.indices, crc))
         return last
+
+    def _keep_together(self) -> None:
+        """All members do a step, or none does. Where nothing else sees to that, they meet here."""
+        own = self._met or self._group_given == self._generation
+        if self._group is not None and not own and not self._sync.communicates:
+            self._group.gather([self.cursor.step])
 
     def apply(self) -> bool:
         """The second half: the optimizer's step. True: the step is complete."""
@@ -279,6 +289,13 @@ class Job(Session):
         self._sync.begin()
         return self._world != before
 
+    @property
+    def process_group(self) -> Any:
+        """The torch process group of the present world; None in a world of one."""
+        group = super().process_group
+        self._group_given = self._generation
+        return group
+
     def all_reduce(self, tensor: Tensor, op: str = "sum") -> Tensor:
         """Sum, mean, min or max over the members, in place. Raises WorldChanged if one is lost."""
         self._arrive()
@@ -295,6 +312,7 @@ class Job(Session):
         """
         if self._broken or self.overtaken:
             raise WorldChanged("the others go on without this: continue to the next step boundary")
+        self._met = True
         self.waiting = True
         try:
             yield

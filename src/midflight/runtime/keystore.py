@@ -37,10 +37,16 @@ class KeyStore(Store):
         self._size = size
         self._seconds = seconds
         self._known: dict[str, bytes] = {}
+        self._own: list[bytes] = []
 
     def set(self, key: str, value: str | bytes) -> None:
         data = value.encode() if isinstance(value, str) else bytes(value)
+        self._own.append(data)
         self._line.set_key(self._generation, self._scope + key, base64.b64encode(data).decode())
+
+    def values(self) -> list[bytes]:
+        """All that this member has put in or has read so far; from any thread."""
+        return [*self._own, *tuple(self._known.values())]
 
     def get(self, key: str) -> bytes:
         self.wait([key])
