@@ -105,6 +105,7 @@ def test_everything_that_a_newcomer_lacks_reaches_it(tmp_path: Path) -> None:
         assert run.resize("--remove-member", by_rank(before, 0)["name"]).returncode == 0
         run.progress()
         assert run.finish() == 0
+        assert "and was replaced" not in run.output  # nor did verify_every find anything
         results = run.results()
     assert len(results) == 2
     first, second = results

@@ -10,6 +10,7 @@ from torch import nn
 
 import midflight as mf
 from midflight.errors import DataError, StateError, UsageError, WorldChanged
+from midflight.runtime import room
 from midflight.runtime.agreement import Agreement, Received, Standpoint, agree
 from midflight.runtime.audit import parse_comparisons
 from midflight.runtime.claims import Claim
@@ -130,6 +131,21 @@ def test_a_member_that_did_the_last_step_in_an_older_world_takes_the_others_stat
         members[0].model[0].weight += 1
     assert received(enter(groups, *members)[0]).differed == ""  # it was behind
     assert same_weights(*members)
+
+
+def test_members_without_room_receive_beside_their_state_and_give_it_on(
+    groups: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "on_device", lambda tensor: True)
+    monkeypatch.setattr(room, "free_bytes", lambda device: 0)
+    members = [Member(19), Member(), Member(19)]  # one gives to the other
+    with torch.no_grad():
+        members[1].model[0].weight += 1
+    places = [member.model[0].weight.data_ptr() for member in members]
+    answers = enter(groups, *members)
+    assert received(answers[0]).source == "m1"
+    assert same_weights(*members)
+    assert [member.model[0].weight.data_ptr() for member in members] == places
 
 
 def test_a_newcomer_that_nobody_can_give_the_state_leaves_and_the_others_live(

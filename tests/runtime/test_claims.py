@@ -22,6 +22,12 @@ def test_newcomers_and_members_a_step_behind_receive() -> None:
     assert (outcome.givers, outcome.behind, outcome.differing) == ((1,), (0, 2), ())
 
 
+def test_those_who_receive_without_room_for_two_states_are_named() -> None:
+    full = replace(HERE, has_room=False)
+    outcome = settle([full, replace(full, step=19), replace(HERE, step=19), NEWCOMER])
+    assert (outcome.holders, outcome.behind, outcome.cramped) == ((0,), (1, 2, 3), (1,))
+
+
 def test_at_the_very_beginning_rank_0_gives_its_weights() -> None:
     outcome = settle([replace(NEWCOMER, can_give=True), NEWCOMER])
     assert (outcome.givers, outcome.behind) == ((0,), (1,))

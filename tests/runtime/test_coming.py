@@ -39,7 +39,7 @@ class Preparation:
     """Members m0, m1, ... prepare a world; the last one is to join."""
 
     def __init__(self, *givers: Giver) -> None:
-        keys, coming = Keys(), world(len(givers))
+        self._keys, coming = Keys(), world(len(givers))
         joiner = coming.names[-1]
         self.problems: dict[str, str] = {}
         self._told = {name: threading.Event() for name in coming.names}
@@ -48,7 +48,7 @@ class Preparation:
             for name, giver in zip(coming.names, givers, strict=True)
         ]
         for one, giver in zip(self.comings, givers, strict=True):
-            one.start(keys, giver, self._hear)
+            one.start(self._keys, giver, self._hear)
 
     def _hear(self, coming: Coming, problem: str) -> None:
         name = coming.world.names[coming.group.rank]
@@ -60,9 +60,11 @@ class Preparation:
         return self.problems[name]
 
     def abandon(self) -> None:
-        """Their threads end by themselves: gloo may take its time to notice that it was cut."""
         for coming in self.comings:
             coming.cancel()
+        self._keys.give_up()
+        for told in self._told.values():
+            assert told.wait(SECONDS)
 
 
 @pytest.fixture(autouse=True)

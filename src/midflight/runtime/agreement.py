@@ -15,7 +15,7 @@ from itertools import chain
 import torch
 
 from midflight.errors import MidflightError, StateError, WorldChanged
-from midflight.runtime import transfer
+from midflight.runtime import room, transfer
 from midflight.runtime.checksums import checksum
 from midflight.runtime.claims import NEWCOMER, Claim, Outcome, settle
 from midflight.runtime.differences import name_differences
@@ -46,7 +46,8 @@ class Standpoint:
             return Claim(*self.progress)
         tensors = common_tensors(self.snapshot)
         total = checksum(tensors, part=None if whole else self.progress[1])
-        return Claim(*self.progress, self.snapshot.digest, total, can_give=True)
+        roomy = room.has_room(self.snapshot.tensors)
+        return Claim(*self.progress, self.snapshot.digest, total, can_give=True, has_room=roomy)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def agree(
 ) -> Agreement:
     """What this member claims, and the state that it has to take over, if any.
 
-    A member with a state of its own receives into spare memory, so that a transfer that breaks
+    A member with a state of its own receives beside it (`room`), so that a transfer that breaks
     off leaves it whole.
     """
     if group.size == 1:
@@ -92,10 +93,10 @@ def agree(
     if snapshot is None:
         return Agreement(claim, None, same_plan)
     differed = ""
-    if group.rank in outcome.differing and isinstance(mine.snapshot, Snapshot):
-        differed = name_difference(mine.snapshot, snapshot)
-    elif group.rank in outcome.differing:
-        differed = str(mine.snapshot)
+    if group.rank in outcome.differing:
+        differed = _name_difference(mine.snapshot, snapshot)
+    if group.rank in outcome.cramped and isinstance(mine.snapshot, Snapshot):
+        snapshot = room.move_in(mine.snapshot, snapshot)
     taken = Received(snapshot, group.world.names[source], differed)
     return Agreement(claim, taken, same_plan)
 
@@ -170,8 +171,10 @@ def common_tensors(snapshot: Snapshot) -> list[torch.Tensor]:
     return [snapshot.tensors[number] for number in snapshot.common]
 
 
-def name_difference(mine: Snapshot, theirs: Snapshot) -> str:
+def _name_difference(mine: Snapshot | StateError, theirs: Snapshot) -> str:
     """In what two states differ that should be equal."""
+    if isinstance(mine, StateError):
+        return str(mine)
     return name_differences(mine.blob, theirs.blob, list(_unequal(mine, theirs)))
 
 
@@ -203,13 +206,18 @@ def _hand_over(
 ) -> tuple[int, Snapshot | None]:
     """From whom this member has got the state, and the state; (-1, None) if it has its own."""
     giver, received = -1, None
+    if group.rank in outcome.cramped and isinstance(mine.snapshot, Snapshot):
+        prepared = room.host_room(mine.snapshot)
     for source, target in chain.from_iterable(relay(outcome.givers, outcome.receivers)):
+        # what lies in host memory goes over gloo, whatever the backend is
+        by_host = {source, target} & {*outcome.cramped}
+        pg = group.control if by_host else group.pg
         if group.rank == source:
             held = received or mine.snapshot
             assert isinstance(held, Snapshot)
-            group.waits.call(partial(transfer.send, group.pg, target, held))
+            group.waits.call(partial(transfer.send, pg, target, held))
         elif group.rank == target:
             in_place = mine.progress is None
-            take = partial(transfer.receive, group.pg, source, holdings, prepared)
+            take = partial(transfer.receive, pg, source, holdings, prepared)
             giver, received = source, group.waits.call(partial(take, in_place=in_place))
     return giver, received

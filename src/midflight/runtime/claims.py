@@ -23,6 +23,7 @@ class Claim:
     digest: int = 0  # of what is no tensor; 0: unknown, because it cannot be handed over
     checksum: int = 0  # of the tensors
     can_give: bool = False
+    has_room: bool = True  # for another state beside its own, where its own lies
 
     @property
     def progress(self) -> tuple[int, int, int]:
@@ -37,8 +38,8 @@ class Claim:
 
     @classmethod
     def from_numbers(cls, numbers: Sequence[int]) -> "Claim":
-        generation, step, epoch, digest, checksum, can_give = numbers
-        return cls(generation, step, epoch, digest, checksum, bool(can_give))
+        generation, step, epoch, digest, checksum, *flags = numbers
+        return cls(generation, step, epoch, digest, checksum, *map(bool, flags))
 
 
 NEWCOMER = Claim(generation=0, step=NOTHING, epoch=0)
@@ -52,6 +53,7 @@ class Outcome:
     givers: tuple[int, ...]  # those of them who can hand it over
     behind: tuple[int, ...]  # newcomers, and whoever is not as far
     differing: tuple[int, ...]  # as far as the holders, with another state
+    cramped: tuple[int, ...]  # those who receive in host memory, for want of room
 
     @property
     def receivers(self) -> tuple[int, ...]:
@@ -69,9 +71,11 @@ def settle(claims: Sequence[Claim]) -> Outcome:
         equal.setdefault(claims[rank].content, []).append(rank)
     able = [ranks for ranks in equal.values() if any(claims[rank].can_give for rank in ranks)]
     holders = max(able or equal.values(), key=len)
+    receivers = [rank for rank in range(len(claims)) if rank not in holders]
     return Outcome(
         holders=tuple(holders),
         givers=tuple(rank for rank in holders if claims[rank].can_give),
-        behind=tuple(rank for rank in range(len(claims)) if rank not in furthest),
-        differing=tuple(rank for rank in furthest if rank not in holders),
+        behind=tuple(rank for rank in receivers if rank not in furthest),
+        differing=tuple(rank for rank in receivers if rank in furthest),
+        cramped=tuple(rank for rank in receivers if not claims[rank].has_room),
     )
