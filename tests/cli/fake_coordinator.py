@@ -9,7 +9,7 @@ from pathlib import Path
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import Accepted, Challenge, Hello
 from midflight.protocol.wire import FRAME_LIMIT, VERSION, SyncWire, check_hello, new_nonce, proof
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 
 class FakeCoordinator:

@@ -9,9 +9,9 @@ import pytest
 
 from midflight.cli.main import main
 from midflight.protocol.job import JobSpec
+from midflight.rundir import RunDir
 from midflight.runtime.audit import Record, Report, judge, parse
 from midflight.runtime.plan import Cursor, Plan, Seat, share
-from midflight.store.rundir import RunDir
 
 PLAN = Plan(samples=25, global_batch_size=10, epochs=2)
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from midflight.cli import choosing, messages
+from midflight.cli import contexts, messages
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.errors import UsageError
 
@@ -106,7 +106,7 @@ def note(options: argparse.Namespace) -> None:
     global _used
     _used = replace(_used, config=options.config)
     options.said_namespace = options.namespace
-    options.namespace = options.namespace or choosing.namespace(options.config)
+    options.namespace = options.namespace or contexts.namespace(options.config)
     messages.set_level(options.loglevel)
     if options.arena_namespace:
         messages.debug("--arena-namespace is ignored: nothing here is looked for in a namespace")

@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from midflight.cli import flags, output
+from midflight import durations
+from midflight.cli import flags
 
 ET = ("etjob",)
 PY = ("pytorchjob",)
@@ -39,7 +40,7 @@ class Flag:
 
 def _waiting(text: str) -> float | None:
     """0 is for ever."""
-    return flags.duration(text) or None
+    return durations.parse(text) or None
 
 
 SIZE = (
@@ -173,7 +174,6 @@ def parser(kind: str) -> flags.VerbParser:
         for flag in group:
             if kind in ("", *flag.kinds):
                 _add(section, flag)
-    _add_others(made.add_argument_group("this command"))
     made.add_argument("command", metavar="COMMAND", nargs="*", help="in quotes, or after --")
     return made
 
@@ -181,7 +181,7 @@ def parser(kind: str) -> flags.VerbParser:
 _METAVARS: dict[Callable[[str], object], str] = {
     flags.number: "N",
     flags.pair: "NAME=VALUE",
-    flags.duration: "TIME",
+    durations.parse: "TIME",
     _waiting: "TIME",
 }
 
@@ -203,13 +203,3 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
         metavar=flag.metavar or _METAVARS.get(flag.read, "VALUE"),
         help=flag.help,
     )
-
-
-def _add_others(section: argparse._ArgumentGroup) -> None:
-    section.add_argument("-f", "--file", metavar="JOB.YAML", help="a job file; flags win over it")
-    flags.switch(section, "--dry-run", help="print the spec as YAML, and submit nothing")
-    flags.switch(section, "--wait", help="until it is over; the exit code says how it ended")
-    section.add_argument(
-        "--timeout", type=flags.duration, default=0.0, metavar="TIME", help="of --wait"
-    )
-    output.add(section)

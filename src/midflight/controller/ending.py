@@ -8,6 +8,7 @@ decides the job. Pauses between starts grow, and start over for one that has run
 import enum
 import signal
 
+from midflight import backoff
 from midflight.controller import roster
 from midflight.controller.draft import Draft
 from midflight.controller.finishing import finish, restart_all, restarts_allowed
@@ -143,7 +144,7 @@ def again(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
     failures = _failures(draft, instance)
     wait_anew(draft, key, instance.name, reason)
     if fate is not Fate.LOST:
-        pause = min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)
+        pause = backoff.pause(FIRST_PAUSE, LONGEST_PAUSE, failures - 1)
         pause = max(pause, AFTER_SUCCESS) if fate is Fate.DONE else pause
         node = draft.nodes.get(instance.node)
         keeps = node is not None and node.stage is NodeStage.READY

@@ -4,12 +4,12 @@ It looks at the state alone, so a job that was read from the journal goes on as 
 happened. Jobs are settled oldest first, and those that wait for room only when some has come free.
 """
 
+from midflight import durations
 from midflight.controller import roster
 from midflight.controller.deadlines import gone_at, ran_at, waited_at
 from midflight.controller.draft import Draft
 from midflight.controller.finishing import delete, finish, remove_if_empty
 from midflight.controller.operating import operate
-from midflight.controller.quantities import age_text
 from midflight.controller.starting import create, place
 from midflight.controller.state import Code, Job, Phase, Stage
 from midflight.controller.stopping import repeat_late_stops
@@ -60,12 +60,12 @@ def _end_in_time(draft: Draft, job: Job) -> bool:
     """Whether its time is over."""
     waited, ran = waited_at(job), ran_at(job)
     if waited is not None and draft.now >= waited:
-        limit = age_text(job.spec.max_wait_time or 0.0)
+        limit = durations.shown(job.spec.max_wait_time or 0.0)
         text = f"waited longer than {limit}" + (f": {job.reason}" if job.reason else "")
         finish(draft, job.key, Phase.MAX_WAIT_TIME_EXCEEDED, text)
         return True
     if ran is not None and draft.now >= ran:
-        limit = age_text(job.spec.running_timeout or 0.0)
+        limit = durations.shown(job.spec.running_timeout or 0.0)
         finish(draft, job.key, Phase.FAILED, f"ran longer than {limit}")
         return True
     return False

@@ -24,9 +24,9 @@ from midflight.coordinator.shell import Shell, now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import split_address
+from midflight.rundir import RunDir
 from midflight.store.interface import Store
 from midflight.store.opening import open_store
-from midflight.store.rundir import RunDir
 
 # A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
 # listens can even be connected to itself.

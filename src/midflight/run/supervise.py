@@ -13,12 +13,12 @@ import time
 from dataclasses import replace
 from typing import Any, Protocol
 
+from midflight.console import say
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
-from midflight.run.arguments import say
 from midflight.run.calling import ask_status_async, call_async
 from midflight.run.claim import Claim, await_successor
 from midflight.run.coordinator import CoordinatorKeeper

@@ -16,13 +16,13 @@ from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
+from midflight.rundir import read_token
 from midflight.runtime.agreement import NOTHING
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.holdings import Holdings
 from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout
 from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
-from midflight.store.rundir import read_token
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import cast
 
 import midflight
+from midflight.arguments import Parser
 from midflight.backends.interface import Backend
+from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.home import home as users_home
-from midflight.run.arguments import Parser, exit_code_of, say
 from midflight.server.api import Api
 from midflight.server.application import application
 from midflight.server.crashing import passing_from

@@ -12,6 +12,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from midflight.arguments import LARGEST
 from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
     TOKEN_FILE,
@@ -23,8 +24,7 @@ from midflight.errors import MidflightError, Refused, UsageError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import RequestEnded, ResizeRequested
 from midflight.protocol.wire import dial_blocking
-from midflight.run.arguments import LARGEST
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 _DIAL_SECONDS = 5.0
 _TRIES = 20  # of a compare-and-set that others win

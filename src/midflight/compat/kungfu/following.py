@@ -13,6 +13,7 @@ from typing import Any
 
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
 from midflight.compat.kungfu.matching import PATIENCE, Step, as_it_is, next_step
+from midflight.console import say
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
 from midflight.protocol.messages import (
@@ -22,11 +23,10 @@ from midflight.protocol.messages import (
     Status,
     StopRequested,
 )
-from midflight.run.arguments import say
 from midflight.run.calling import ask_status_async, call_async
 from midflight.run.hosts import Hosts
 from midflight.run.saved import saved_state
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
 LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
