@@ -4,7 +4,7 @@ One small function per event takes in what happened; `settle_all` then does what
 about jobs, instances or attempts that are no more are stale, and change nothing.
 """
 
-from typing import assert_never, cast
+from typing import assert_never
 
 from midflight.controller import events, finishing, moving, operating, roster
 from midflight.controller.commands import Command, FetchCode, StartInstance, WriteHosts
@@ -24,43 +24,15 @@ from midflight.controller.state import (
     Stage,
 )
 
-ServerEvent = events.ServerStarted | events.TimePassed
-JobEvent = (
-    events.JobSubmitted
-    | events.JobDeleted
-    | events.JobHeld
-    | events.JobReleased
-    | events.ScaleAsked
-    | events.CodeFetched
-    | events.CodeNotFetched
-    | events.ResizeEnded
-    | events.ResizeProgressed
-)
-InstanceEvent = (
-    events.InstanceStarted
-    | events.InstanceNotStarted
-    | events.InstanceDelayed
-    | events.InstanceLost
-    | events.InstanceEnded
-)
-NodeEvent = (
-    events.NodesChanged
-    | events.NodeCordoned
-    | events.NodeDrained
-    | events.NodeLost
-    | events.NodeReturned
-)
-AnyEvent = ServerEvent | JobEvent | InstanceEvent | NodeEvent
-
 
 def handle(cluster: Cluster, event: events.Event) -> tuple[Cluster, tuple[Command, ...]]:
     draft = Draft(cluster, event.at)
-    _take_in(draft, cast(AnyEvent, event))
+    _take_in(draft, event)
     settle_all(draft)
     return draft.close()
 
 
-def _take_in(draft: Draft, event: AnyEvent) -> None:
+def _take_in(draft: Draft, event: events.Event) -> None:
     match event:
         case events.ServerStarted():
             _take_up(draft)
@@ -90,7 +62,7 @@ def _take_in(draft: Draft, event: AnyEvent) -> None:
                 draft.touch([event.key])
 
 
-def _about_job(draft: Draft, event: JobEvent) -> None:
+def _about_job(draft: Draft, event: events.JobEvent) -> None:
     match event:
         case events.JobDeleted():
             finishing.delete(draft, event.key)
@@ -108,13 +80,11 @@ def _about_job(draft: Draft, event: JobEvent) -> None:
             operating.answered(draft, event.key, event.operation, event.ok, event.detail)
         case events.ResizeProgressed():
             operating.progressed(draft, event.key, event.operation, event.detail)
-        case events.JobSubmitted():
-            pass  # taken in already
         case _:
             assert_never(event)
 
 
-def _about_instance(draft: Draft, event: InstanceEvent) -> None:
+def _about_instance(draft: Draft, event: events.InstanceEvent) -> None:
     instance = _current(draft, event)
     if instance is None:
         return
@@ -136,7 +106,7 @@ def _about_instance(draft: Draft, event: InstanceEvent) -> None:
     draft.touch([event.key])
 
 
-def _about_nodes(draft: Draft, event: NodeEvent) -> None:
+def _about_nodes(draft: Draft, event: events.NodeEvent) -> None:
     match event:
         case events.NodesChanged():
             moving.nodes_changed(draft, event.nodes)
@@ -237,7 +207,7 @@ def _code_not_fetched(draft: Draft, event: events.CodeNotFetched) -> None:
 # --- instances --------------------------------------------------------------------------------
 
 
-def _current(draft: Draft, event: InstanceEvent) -> Instance | None:
+def _current(draft: Draft, event: events.InstanceEvent) -> Instance | None:
     """The instance on its node that the event is about, None if that is no more."""
     job = draft.jobs.get(event.key)
     instance = job.instances.get(event.instance) if job is not None else None
