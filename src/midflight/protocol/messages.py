@@ -1,24 +1,23 @@
-"""Every message that crosses a Midflight wire, as a frozen dataclass.
+"""Every message that crosses a Midflight wire, as a frozen record.
 
 Messages to the coordinator are past tense (something happened), messages from it are imperative
 (do this). `REGISTRY` is the whole vocabulary: what is not in it is refused. Three kinds of peers
 dial the coordinator: agents, members and clients (the command line).
 """
 
-from dataclasses import dataclass
-
+from midflight.protocol.record import record
 from midflight.protocol.world import World
 
 # --- handshake: the only frames read before the secret is proven ------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Challenge:
     version: int
     nonce: str
 
 
-@dataclass(frozen=True)
+@record
 class Hello:
     version: int
     role: str  # agent | member | client
@@ -27,12 +26,12 @@ class Hello:
     proof: str
 
 
-@dataclass(frozen=True)
+@record
 class Accepted:
     proof: str
 
 
-@dataclass(frozen=True)
+@record
 class Refused:
     reason: str
 
@@ -40,14 +39,14 @@ class Refused:
 # --- agent to coordinator ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class RunningMember:
     member: str
     slot: int
     pid: int
 
 
-@dataclass(frozen=True)
+@record
 class AgentJoined:
     """First message of an agent, and again after each reconnect."""
 
@@ -58,39 +57,39 @@ class AgentJoined:
     door: str = ""  # HOST:PORT where this process would carry the coordinator on; "": it would not
 
 
-@dataclass(frozen=True)
+@record
 class AgentBeat:
     pass
 
 
-@dataclass(frozen=True)
+@record
 class AgentLeaving:
     """The host goes away in `notice` seconds (SIGTERM to the agent, a preemption notice)."""
 
     notice: float
 
 
-@dataclass(frozen=True)
+@record
 class MemberStarted:
     member: str
     pid: int
     warm: bool
 
 
-@dataclass(frozen=True)
+@record
 class MemberNotStarted:
     member: str
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class MemberExited:
     member: str
     code: int  # negative: the number of the signal that ended it
     tail: str  # the last lines of its stderr
 
 
-@dataclass(frozen=True)
+@record
 class MemberProbed:
     """What the host says of a member's process: `running`, `stopped` or `gone`."""
 
@@ -98,19 +97,19 @@ class MemberProbed:
     state: str
 
 
-@dataclass(frozen=True)
+@record
 class PortFound:
     port: int
 
 
-@dataclass(frozen=True)
+@record
 class StateKept:
     """This agent has the state of that number in its memory."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@record
 class Output:
     member: str
     stream: str  # stdout | stderr
@@ -121,7 +120,7 @@ class Output:
 # --- coordinator to agent ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class StartMember:
     member: str
     slot: int
@@ -133,7 +132,7 @@ class StartMember:
     environment: dict[str, str]  # beside what the agent itself knows
 
 
-@dataclass(frozen=True)
+@record
 class StopMember:
     """End a process: SIGTERM, and SIGKILL after `grace` seconds (0: SIGKILL at once)."""
 
@@ -141,22 +140,22 @@ class StopMember:
     grace: float
 
 
-@dataclass(frozen=True)
+@record
 class ProbeMember:
     member: str
 
 
-@dataclass(frozen=True)
+@record
 class FindPort:
     """Name a free port on your host, for a script that hosts its own rendezvous."""
 
 
-@dataclass(frozen=True)
+@record
 class AgentBeatHeard:
     pass
 
 
-@dataclass(frozen=True)
+@record
 class Shutdown:
     """Take all members down and end."""
 
@@ -165,7 +164,7 @@ class Shutdown:
     code: int = 0  # how the job ended
 
 
-@dataclass(frozen=True)
+@record
 class KeepState:
     """Keep this in memory: with it, another process can carry the coordinator on."""
 
@@ -177,7 +176,7 @@ class KeepState:
 # --- member to coordinator --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class MemberJoined:
     """First message of a member, and again after each reconnect."""
 
@@ -187,14 +186,14 @@ class MemberJoined:
     parameters: str  # fingerprint of names, shapes and types; "" if there is no model
 
 
-@dataclass(frozen=True)
+@record
 class Beat:
     step: int
     horizon: int  # the furthest step for which data has been asked for already
     waiting: bool  # inside a collective
 
 
-@dataclass(frozen=True)
+@record
 class MemberReady:
     """The group of the coming generation is connected, and buffers are at hand."""
 
@@ -203,7 +202,7 @@ class MemberReady:
     horizon: int
 
 
-@dataclass(frozen=True)
+@record
 class MemberNotReady:
     """The coming generation could not be prepared here."""
 
@@ -211,7 +210,7 @@ class MemberNotReady:
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class MemberSettled:
     """This member is in the generation, holds the state, and goes on with `step`."""
 
@@ -219,7 +218,7 @@ class MemberSettled:
     step: int
 
 
-@dataclass(frozen=True)
+@record
 class MemberBroke:
     """A collective of the generation failed here."""
 
@@ -228,21 +227,21 @@ class MemberBroke:
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class MemberLeaving:
     """This process has been told to end within `notice` seconds."""
 
     notice: float
 
 
-@dataclass(frozen=True)
+@record
 class MemberFinished:
     """The script has come to the end of its training."""
 
     step: int
 
 
-@dataclass(frozen=True)
+@record
 class MemberFailed:
     """The script raised; what it would have printed is in `error`."""
 
@@ -250,14 +249,14 @@ class MemberFailed:
     kind: str  # the exception's class
 
 
-@dataclass(frozen=True)
+@record
 class KeySet:
     generation: int
     key: str
     value: str  # base64
 
 
-@dataclass(frozen=True)
+@record
 class KeyAdd:
     generation: int
     key: str
@@ -265,7 +264,7 @@ class KeyAdd:
     ticket: int
 
 
-@dataclass(frozen=True)
+@record
 class KeysWanted:
     """Answer with KeyValues as soon as all keys are there."""
 
@@ -277,14 +276,14 @@ class KeysWanted:
 # --- coordinator to member --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Form:
     """Form this world now: connect, agree on the newest step, pass the state on, go on."""
 
     world: World
 
 
-@dataclass(frozen=True)
+@record
 class Prepare:
     """Connect this coming world in the background, while training goes on in the old one."""
 
@@ -292,7 +291,7 @@ class Prepare:
     joiners: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Switch:
     """From `step` on, the prepared world is valid. Members that it does not name leave there."""
 
@@ -301,21 +300,21 @@ class Switch:
     step: int
 
 
-@dataclass(frozen=True)
+@record
 class Abandon:
     """Forget the prepared generation; it will never be."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@record
 class Over:
     """This generation and all before it are over: cut their connections, so that calls fail."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@record
 class Dismiss:
     """Nothing more is wanted of this member. `failed` says that it should end with an error."""
 
@@ -323,13 +322,13 @@ class Dismiss:
     failed: bool
 
 
-@dataclass(frozen=True)
+@record
 class KeyValues:
     ticket: int
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@record
 class BeatHeard:
     pass
 
@@ -337,7 +336,7 @@ class BeatHeard:
 # --- clients ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class ResizeRequested:
     """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant."""
 
@@ -348,42 +347,42 @@ class ResizeRequested:
     timeout: float
 
 
-@dataclass(frozen=True)
+@record
 class StatusRequested:
     pass
 
 
-@dataclass(frozen=True)
+@record
 class StopRequested:
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class HostsChanged:
     """The launcher's discovery says which hosts there are now (host name to slots)."""
 
     hosts: dict[str, int]
 
 
-@dataclass(frozen=True)
+@record
 class JobLives:
     """The job of this name is under way already, and its coordinator is there: join it."""
 
     address: str
 
 
-@dataclass(frozen=True)
+@record
 class Progress:
     line: str
 
 
-@dataclass(frozen=True)
+@record
 class RequestEnded:
     ok: bool
     detail: str
 
 
-@dataclass(frozen=True)
+@record
 class MemberStatus:
     name: str
     rank: int | None  # None: not in the world (yet, or any more)
@@ -393,7 +392,7 @@ class MemberStatus:
     state: str
 
 
-@dataclass(frozen=True)
+@record
 class HostStatus:
     name: str
     slots: int
@@ -401,7 +400,7 @@ class HostStatus:
     cooling: float  # seconds until it is used again
 
 
-@dataclass(frozen=True)
+@record
 class Status:
     name: str
     phase: str
