@@ -116,7 +116,7 @@ class Scenario:
         )
 
     def node(self, action: str, name: str) -> None:
-        kinds = {
+        kinds: dict[str, Callable[[float, str], events.Event]] = {
             "cordon": events.NodeCordoned,
             "drain": events.NodeDrained,
             "lose": events.NodeLost,

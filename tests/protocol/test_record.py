@@ -28,7 +28,8 @@ class Usual:
 def test_a_record_is_equal_to_one_of_its_kind_with_the_same_values() -> None:
     assert Point(1) == Point(1, 0)
     assert Point(1) != Point(2)
-    assert Point(1) != Other(1)
+    other: object = Other(1)
+    assert Point(1) != other
     assert len({Point(1), Point(1), Point(2)}) == 2
     assert replace(Point(1), y=3) == Point(1, 3)
 
