@@ -28,8 +28,8 @@ from midflight.backends.kubernetes.objects.reading import spec_of as spec_read
 from midflight.cli.job_types import to_submit
 from midflight.cli.submit_spec import Place, spec_of
 from midflight.cli.verbs.submit import parser_of
-from midflight.controller.checking import check
 from midflight.controller.spec import Container, Kind, Spec, Sync
+from midflight.controller.spec_check import check
 from midflight.errors import UsageError
 from tests.kubernetes.submissions import FILES, SUBMISSIONS
 

@@ -12,7 +12,7 @@ from typing import Any
 import midflight
 from midflight.client import Client
 from midflight.server.folder import LOG, SOCKET
-from midflight.server.starting import running
+from midflight.server.startup import running
 from tests.run.site import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ def connect() -> "ClusterApi":
     """The server of this user, started if there is none; or the cluster."""
     if (cluster := kubernetes()) is not None:
         return cluster
-    from midflight.server.starting import ensure
+    from midflight.server.startup import ensure
 
     return ensure(home(os.environ))
 
@@ -26,7 +26,7 @@ def connect() -> "ClusterApi":
 def connect_if_running() -> "ClusterApi | None":
     if (cluster := kubernetes()) is not None:
         return cluster
-    from midflight.server.starting import running
+    from midflight.server.startup import running
 
     return running(home(os.environ))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from midflight.cli.command_text import fold
 from midflight.cli.submit_flags import FLAGS, Flag
-from midflight.controller.folding import fold
 from midflight.controller.spec import ANY_NUMBER, LOGIN, Spec
 from midflight.errors import ProtocolError, UsageError
 from midflight.protocol import codec

@@ -1,6 +1,6 @@
 """Deadlines: when something happens to a job although nobody says anything.
 
-Each one here is acted on by `settling.py` or what it calls as soon as it is over, so a deadline
+Each one here is acted on by `reconcile.py` or what it calls as soon as it is over, so a deadline
 never stays in the past. A limit of 0 is none, as in Arena's flags; a job that is to be kept for 0
 seconds goes at once.
 """
@@ -8,9 +8,9 @@ seconds goes at once.
 from collections.abc import Iterator
 
 from midflight.controller import roster
-from midflight.controller.operating import SLACK
+from midflight.controller.instance_stop import LATE
+from midflight.controller.operations import SLACK
 from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
-from midflight.controller.stopping import LATE
 
 
 def next_deadline(cluster: Cluster) -> float | None:

@@ -28,7 +28,7 @@ class TimePassed(_Event):
 
 @dataclass(frozen=True)
 class JobSubmitted(_Event):
-    """Checked before: `checking.refusal` had nothing against it."""
+    """Checked before: `spec_check.refusal` had nothing against it."""
 
     spec: Spec
     uid: str
@@ -54,7 +54,7 @@ class JobReleased(_Event):
 
 @dataclass(frozen=True)
 class ScaleAsked(_Event):
-    """Checked before: `scaling.objection` had nothing against it."""
+    """Checked before: `scale_rules.objection` had nothing against it."""
 
     key: str
     operation: str  # its id

@@ -1,18 +1,18 @@
 """`handle(cluster, event) -> (cluster, commands)`: the controller's whole judgement.
 
-One small function per event takes in what happened; `settle_all` then does what is due. Events
+One small function per event takes in what happened; `reconcile_all` then does what is due. Events
 about jobs, instances or attempts that are no more are stale, and change nothing.
 """
 
 from typing import assert_never
 
-from midflight.controller import events, finishing, moving, operating, roster
+from midflight.controller import events, job_end, nodes, operations, roster
 from midflight.controller.commands import Command, FetchCode, StartInstance, WriteHosts
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.draft import Draft
-from midflight.controller.ending import Fate, described, ended, fate_of
-from midflight.controller.scaling import SCALEOUT
-from midflight.controller.settling import settle_all
+from midflight.controller.instance_end import Fate, described, ended, fate_of
+from midflight.controller.reconcile import reconcile_all
+from midflight.controller.scale_rules import SCALEOUT
 from midflight.controller.state import (
     ON_NODE,
     Cluster,
@@ -28,7 +28,7 @@ from midflight.controller.state import (
 def handle(cluster: Cluster, event: events.Event) -> tuple[Cluster, tuple[Command, ...]]:
     draft = Draft(cluster, event.at)
     _take_in(draft, event)
-    settle_all(draft)
+    reconcile_all(draft)
     return draft.close()
 
 
@@ -65,11 +65,11 @@ def _take_in(draft: Draft, event: events.Event) -> None:
 def _about_job(draft: Draft, event: events.JobEvent) -> None:
     match event:
         case events.JobDeleted():
-            finishing.delete(draft, event.key)
+            job_end.delete(draft, event.key)
         case events.JobHeld():
-            finishing.hold(draft, event.key, event.holder)
+            job_end.hold(draft, event.key, event.holder)
         case events.JobReleased():
-            finishing.release(draft, event.key)
+            job_end.release(draft, event.key)
         case events.ScaleAsked():
             _scale_asked(draft, event)
         case events.CodeFetched():
@@ -77,9 +77,9 @@ def _about_job(draft: Draft, event: events.JobEvent) -> None:
         case events.CodeNotFetched():
             _code_not_fetched(draft, event)
         case events.ResizeEnded():
-            operating.answered(draft, event.key, event.operation, event.ok, event.detail)
+            operations.answered(draft, event.key, event.operation, event.ok, event.detail)
         case events.ResizeProgressed():
-            operating.progressed(draft, event.key, event.operation, event.detail)
+            operations.progressed(draft, event.key, event.operation, event.detail)
         case _:
             assert_never(event)
 
@@ -109,15 +109,15 @@ def _about_instance(draft: Draft, event: events.InstanceEvent) -> None:
 def _about_nodes(draft: Draft, event: events.NodeEvent) -> None:
     match event:
         case events.NodesChanged():
-            moving.nodes_changed(draft, event.nodes)
+            nodes.nodes_changed(draft, event.nodes)
         case events.NodeCordoned():
-            moving.cordon(draft, event.node)
+            nodes.cordon(draft, event.node)
         case events.NodeDrained():
-            moving.drain(draft, event.node)
+            nodes.drain(draft, event.node)
         case events.NodeLost():
-            moving.lose(draft, event.node)
+            nodes.lose(draft, event.node)
         case events.NodeReturned():
-            moving.give_back(draft, event.node)
+            nodes.give_back(draft, event.node)
         case _:
             assert_never(event)
 
@@ -138,7 +138,7 @@ def _take_up(draft: Draft) -> None:
             elif instance.stage is Stage.STOPPING:
                 left = (instance.stop_by or draft.now) - draft.now
                 draft.stop(job.key, instance, max(left, 0.0))
-        operating.ask_again(draft, job.key)
+        operations.ask_again(draft, job.key)
     draft.touch(draft.active)
 
 
@@ -183,9 +183,9 @@ def _scale_asked(draft: Draft, event: events.ScaleAsked) -> None:
         source=event.source,
     )
     change = operation.count if event.kind == SCALEOUT else -operation.count
-    operating.accept(draft, event.key, operation, was + change)
+    operations.accept(draft, event.key, operation, was + change)
     if job.finished or job.deleting:
-        operating.close_all(draft, event.key, "the job is over")
+        operations.close_all(draft, event.key, "the job is over")
 
 
 def _code_fetched(draft: Draft, event: events.CodeFetched) -> None:
@@ -201,7 +201,7 @@ def _code_not_fetched(draft: Draft, event: events.CodeNotFetched) -> None:
     job = draft.jobs[event.key]
     if job.code is Code.FETCHING and not job.finished and not job.deleting:
         text = f"its code could not be fetched: {event.reason}"
-        finishing.finish(draft, event.key, Phase.FAILED, text)
+        job_end.finish(draft, event.key, Phase.FAILED, text)
 
 
 # --- instances --------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import split_address
 from midflight.rundir import RunDir
 from midflight.store.interface import Store
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 # A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
 # listens can even be connected to itself.

@@ -29,7 +29,7 @@ from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
 from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
 STOP_SECONDS = 4.0  # for an orderly end after the first signal

@@ -25,7 +25,7 @@ from midflight.errors import UsageError
 from midflight.home import home as users_home
 from midflight.server.api import Api
 from midflight.server.application import application
-from midflight.server.crashing import passing_from
+from midflight.server.crash_points import passing_from
 from midflight.server.folder import (
     HELD,
     JOURNAL,
@@ -37,9 +37,9 @@ from midflight.server.folder import (
     sign,
     take_lock,
 )
+from midflight.server.http_server import Server
 from midflight.server.journal import Journal
 from midflight.server.loop import Loop
-from midflight.server.serving import Server
 
 LOG_BYTES = 5_000_000
 LOCAL = "midflight.backends.local.backend:LocalBackend"

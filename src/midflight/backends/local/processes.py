@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.backends.local import identity, keeper, limits
+from midflight.backends.local.process_watch import Watch
 from midflight.backends.local.reports import (
     Ended,
     NotStarted,
@@ -30,7 +31,6 @@ from midflight.backends.local.reports import (
     has_keeper,
     read_state,
 )
-from midflight.backends.local.watching import Watch
 
 REPORT_SECONDS = 30.0
 END_SECONDS = 15.0  # for an earlier attempt that is in the way

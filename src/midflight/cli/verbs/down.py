@@ -11,7 +11,7 @@ from midflight.console import say
 from midflight.errors import NotFound, TimedOut
 from midflight.home import home
 from midflight.protocol.cluster_api import ClusterApi
-from midflight.server.starting import wait_for_end
+from midflight.server.startup import wait_for_end
 
 ENDING = 10.0  # seconds for the server to end
 FINISHED = ("SUCCEEDED", "FAILED", "MAX_WAIT_TIME_EXCEEDED")

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     if not (options.name or file.get("name")):
         raise UsageError('required flag(s) "name" not set')
     from midflight.cli.cluster import is_kubernetes
-    from midflight.controller.checking import check
+    from midflight.controller.spec_check import check
 
     on_cluster = is_kubernetes()
     spec = spec_of(options, kind, file, Place(Path.cwd(), Path.home(), os.environ, on_cluster))

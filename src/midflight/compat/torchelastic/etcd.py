@@ -25,7 +25,7 @@ from midflight.coordinator.shell import now
 from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
 from midflight.protocol import codec
 from midflight.store.interface import Lease, Store
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 _PATIENCE = 10.0  # seconds for one call
 _PAUSE = 0.1

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from midflight.controller.folding import fold
+from midflight.cli.command_text import fold
 
 GUIDE_1 = """horovodrun
             --verbose

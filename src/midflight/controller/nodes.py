@@ -1,4 +1,4 @@
-"""Moving: nodes come and go, and what is on them goes elsewhere.
+"""Nodes come and go, and what is on them goes elsewhere.
 
 A drained node gives its workers notice, so that their members can leave the training first. One
 that its job cannot do without leaves for good, and another one comes before it has gone. Launchers
@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from midflight.controller import roster
 from midflight.controller.draft import Draft
-from midflight.controller.ending import Fate, ended
-from midflight.controller.finishing import restart_all
-from midflight.controller.starting import add_workers
+from midflight.controller.instance_end import Fate, ended
+from midflight.controller.instance_start import add_workers
+from midflight.controller.instance_stop import stop
+from midflight.controller.job_end import restart_all
 from midflight.controller.state import ON_NODE, Instance, Job, Node, NodeStage, Role
-from midflight.controller.stopping import stop
 
 NOTICE = 30.0  # between the notice to a drained worker and its end
 

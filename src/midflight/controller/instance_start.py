@@ -1,4 +1,4 @@
-"""Starting: a job's instances come to be, and those that wait are given a place.
+"""A job's instances come to be, and those that wait are given a place.
 
 Nothing of a job starts before enough of it fits: the chief with `least` workers, or all of a job
 of fixed size. After that each worker is placed as soon as there is room for it. Where another
@@ -8,7 +8,7 @@ scheduler places, everything starts at once, and waits there.
 from midflight.controller import roster
 from midflight.controller.commands import StartInstance
 from midflight.controller.draft import Draft
-from midflight.controller.placing import Place
+from midflight.controller.placement import Place
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, NodeStage, Phase, Role, Stage
 

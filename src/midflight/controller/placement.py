@@ -1,4 +1,4 @@
-"""Placing: which node an instance goes to, which devices it gets, and why it has to wait.
+"""Which node an instance goes to, which devices it gets, and why it has to wait.
 
 All instances of a job want the same number of devices, so taking the node with the most free ones
 never wastes a place. What wants no device goes where the fewest instances are.

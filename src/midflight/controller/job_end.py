@@ -1,4 +1,4 @@
-"""Finishing: a job comes to its end, starts anew as a whole, is held back, or is deleted.
+"""A job comes to its end, starts anew as a whole, is held back, or is deleted.
 
 The time of an end is set once. What the clean policy lets run on is not watched any more, but is
 still listed, and goes with the job when that is deleted.
@@ -7,10 +7,10 @@ still listed, and goes with the job when that is deleted.
 from midflight.controller import roster
 from midflight.controller.commands import RemoveJob
 from midflight.controller.draft import Draft
-from midflight.controller.operating import abandon, close_all
+from midflight.controller.instance_stop import GRACE, kill, stop, wait_anew
+from midflight.controller.operations import abandon, close_all
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import ENDED, ON_NODE, Job, Phase, Role, Stage
-from midflight.controller.stopping import GRACE, kill, stop, wait_anew
 
 
 def restarts_allowed(spec: Spec) -> int:

@@ -1,4 +1,4 @@
-"""Settling: whatever is due for a job now, whichever event made it so.
+"""Whatever is due for a job now, whichever event made it so.
 
 It looks at the state alone, so a job that was read from the journal goes on as if nothing had
 happened. Jobs are settled oldest first, and those that wait for room only when some has come free.
@@ -8,14 +8,14 @@ from midflight import durations
 from midflight.controller import roster
 from midflight.controller.deadlines import gone_at, ran_at, waited_at
 from midflight.controller.draft import Draft
-from midflight.controller.finishing import delete, finish, remove_if_empty
-from midflight.controller.operating import operate
-from midflight.controller.starting import create, place
+from midflight.controller.instance_start import create, place
+from midflight.controller.instance_stop import repeat_late_stops
+from midflight.controller.job_end import delete, finish, remove_if_empty
+from midflight.controller.operations import operate
 from midflight.controller.state import Code, Job, Phase, Stage
-from midflight.controller.stopping import repeat_late_stops
 
 
-def settle_all(draft: Draft) -> None:
+def reconcile_all(draft: Draft) -> None:
     while draft.touched or draft.freed:
         if draft.freed:
             draft.freed = False

@@ -1,4 +1,4 @@
-"""Ending: an instance has ended; what that means for it, and for its job.
+"""An instance has ended; what that means for it, and for its job.
 
 Who was told to end waits for its next place, or is taken off the list. Who ended by itself is
 started again as the policies say: a chief that was killed goes on where it was, a chief that failed
@@ -11,9 +11,9 @@ import signal
 from midflight import backoff
 from midflight.controller import roster
 from midflight.controller.draft import Draft
-from midflight.controller.finishing import finish, restart_all, restarts_allowed
+from midflight.controller.instance_stop import wait_anew
+from midflight.controller.job_end import finish, restart_all, restarts_allowed
 from midflight.controller.state import Instance, Job, NodeStage, Phase, Stage
-from midflight.controller.stopping import wait_anew
 
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0

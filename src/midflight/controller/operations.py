@@ -1,4 +1,4 @@
-"""Operations: a scale operation from its first turn to its end, one at a time for each job.
+"""A scale operation from its first turn to its end, one at a time for each job.
 
 A scaleout starts instances and asks the training at the same moment; a scalein asks first and stops
 instances afterwards. Nothing is counted as done before the training has said so, and every state
@@ -10,10 +10,10 @@ from dataclasses import replace
 from midflight.controller import roster
 from midflight.controller.commands import AskResize
 from midflight.controller.draft import Draft
-from midflight.controller.scaling import SCALEIN, SCALEOUT, bounds, unknown
-from midflight.controller.starting import add_workers
+from midflight.controller.instance_start import add_workers
+from midflight.controller.instance_stop import dismiss
+from midflight.controller.scale_rules import SCALEIN, SCALEOUT, bounds, unknown
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
-from midflight.controller.stopping import dismiss
 
 SLACK = 30.0  # after the deadline, for an answer
 AFTER_RESTART = 10.0  # for an answer to a question that is asked again

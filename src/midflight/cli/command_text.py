@@ -1,4 +1,4 @@
-"""Folding: a command that was quoted over several lines becomes one line for the shell.
+"""The text of a command: one that was quoted over several lines becomes one line for the shell.
 
 The guides break commands into lines, with and without backslashes, and Arena made one line of them
 by accident of its templates. Here it is on purpose, and only where it looks like one command: if

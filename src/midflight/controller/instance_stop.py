@@ -1,4 +1,4 @@
-"""Stopping: an instance is told to end, is sent off for good, or goes back to wait for a place.
+"""An instance is told to end, is sent off for good, or goes back to wait for a place.
 
 A stop that is not heard of again is repeated, as a kill, so that nothing waits for ever.
 """

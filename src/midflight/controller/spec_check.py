@@ -1,4 +1,4 @@
-"""Checking: what is wrong with a spec, in one line, before anything is made of it.
+"""What is wrong with a spec, in one line, before anything is made of it.
 
 The messages are those that Arena's users know, with what came added where it was missing; what
 Arena let pass and stumbled over later (bounds, policies, names of variables) is refused here.

@@ -1,7 +1,7 @@
-"""Scaling: which wishes for another number of workers are accepted.
+"""Which wishes for another number of workers are accepted.
 
 Wishes wait their turn, so each is held against the size that the job will have once everything
-before it is done. `operating.py` carries them out, and looks again when a turn comes.
+before it is done. `operations.py` carries them out, and looks again when a turn comes.
 """
 
 from midflight.controller import roster
