@@ -13,6 +13,7 @@ from typing import Any, cast
 from urllib.parse import quote, urlencode
 
 from midflight.console import become, user_shell
+from midflight.deadlines import SERVER_ANSWER
 from midflight.errors import (
     Exists,
     JobFailed,
@@ -35,7 +36,6 @@ from midflight.protocol.views import (
     ServerView,
 )
 
-SECONDS = 30.0  # for an answer that does not wait for anything
 ERRORS: dict[str, type[MidflightError]] = {
     "usage": UsageError,
     "conflict": Exists,
@@ -105,7 +105,7 @@ class Client:
         """The job once it is running or finished, None once it is gone; or else TimedOut."""
         query = {"until": until, "timeout": f"{timeout:g}"}
         path = f"{_job(namespace, name)}/wait"
-        found = self._ask("GET", path, query, timeout=timeout + SECONDS)
+        found = self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER)
         return cast(JobView | None, found)
 
     def scale(self, namespace: str, name: str, wish: Mapping[str, Any]) -> OperationView:
@@ -117,7 +117,7 @@ class Client:
         """As soon as it has changed more than `after` times, or as it is after `timeout`."""
         path = f"{_job(namespace, name)}/operations/{quote(operation, safe='')}"
         query = {"after": str(after), "timeout": f"{timeout:g}"}
-        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SECONDS))
+        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER))
 
     def events(self, namespace: str, name: str = "") -> list[EventView]:
         if name:
@@ -139,7 +139,7 @@ class Client:
 
     def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Pieces of text as they come; with `follow` in the query, until the job is over."""
-        connection = _UnixConnection(self.path, SECONDS)
+        connection = _UnixConnection(self.path, SERVER_ANSWER)
         try:
             answer = self._send(connection, "GET", f"{_job(namespace, name)}/logs", query, None)
             if connection.sock is not None:  # None: the answer has taken it over, and ends with it
@@ -167,7 +167,7 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        timeout: float = SECONDS,
+        timeout: float = SERVER_ANSWER,
     ) -> object:
         connection = _UnixConnection(self.path, timeout)
         try:

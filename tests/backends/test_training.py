@@ -202,7 +202,7 @@ def test_an_answer_that_never_comes_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = new_run(tmp_path)
-    monkeypatch.setattr(training, "LATE", 0.2)
+    monkeypatch.setattr(training, "RESIZE_LATE", 0.2)
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await accept(AsyncWire(reader, writer), folder.read_token())

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from midflight.deadlines import RESIZE_LATE
 from midflight.errors import ConnectionLost, MidflightError, ProtocolError, Unreachable, UsageError
 from midflight.protocol.messages import (
     Progress,
@@ -20,7 +21,6 @@ from midflight.protocol.messages import (
 from midflight.protocol.wire import AsyncWire
 
 STATUS_SECONDS = 3.0
-LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
 NO_TRAINING = "no training takes part: the command does not use midflight run or horovodrun"
 _PAUSE = 0.1
 _AGAIN = (Unreachable, ConnectionLost, UsageError)  # not up yet, being started again
@@ -66,7 +66,7 @@ async def resize(
     deadline = loop.time() + timeout
     while True:
         try:
-            async with asyncio.timeout_at(deadline + LATE):
+            async with asyncio.timeout_at(deadline + RESIZE_LATE):
                 return await _once(dial, wish, deadline, progress)
         except TimeoutError:
             return False, f"the training did not say within {timeout:g} s what became of it"

@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from midflight.cli import messages
 from midflight.cli.progress import Progress
+from midflight.deadlines import LONG_POLL
 from midflight.errors import NotFound, TimedOut, Unreachable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobView
 
-PIECE = 20.0  # seconds that one request waits
 _PAUSE = 0.2  # seconds before a server that went away is asked again
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def until(
 
     def question(server: ClusterApi) -> JobView | None:
         left = deadline - time.monotonic()
-        return server.wait(namespace, name, what, max(0.0, min(PIECE, left)))
+        return server.wait(namespace, name, what, max(0.0, min(LONG_POLL, left)))
 
     left = left or f"no longer waiting for {name}; nothing has changed for it"
     with on_interrupt(left), Progress(f"waiting until {name} is {what}"):

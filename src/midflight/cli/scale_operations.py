@@ -15,13 +15,11 @@ from midflight import durations
 from midflight.cli import flags, job_types, jobs, messages, output, program
 from midflight.cli.long_poll import ask_again, on_interrupt
 from midflight.cli.progress import Progress
+from midflight.deadlines import LONG_POLL, OPERATION_LATE, RESIZE
 from midflight.errors import JobFailed, NotFound, TimedOut, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import OperationView
 
-SECONDS = 60.0  # --timeout where nothing was said
-LATE = 120.0  # seconds beyond the timeout in which what cannot be taken back ends
-PIECE = 10.0  # seconds that one request waits
 _ENDED = ("succeeded", "failed")
 _NO_MEANING = ("--script", "--env", "--retry")
 
@@ -89,7 +87,7 @@ def _outcome(
 
 def follow(client: ClusterApi, namespace: str, job: str, operation: OperationView) -> OperationView:
     """The operation when it has ended."""
-    deadline = time.monotonic() + operation["timeout"] + LATE
+    deadline = time.monotonic() + operation["timeout"] + OPERATION_LATE
     name = operation["id"]
     goes_on = f"The {operation['kind']} job {name} goes on; `{program.name()} get {job}` shows it"
     with on_interrupt(goes_on), Progress(_line(operation)) as progress:
@@ -97,7 +95,7 @@ def follow(client: ClusterApi, namespace: str, job: str, operation: OperationVie
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimedOut(f"{name} is still {operation['progress']}; see the job with `get`")
-            piece = math.ceil(min(PIECE, left))
+            piece = math.ceil(min(LONG_POLL, left))
             operation = ask_again(client, partial(_changed, namespace, job, operation, piece))
             progress.text = _line(operation)
     return operation
@@ -133,7 +131,7 @@ def add_wishes(made: argparse.ArgumentParser) -> None:
         "-t",
         "--timeout",
         type=durations.parse,
-        default=SECONDS,
+        default=RESIZE,
         metavar="TIME",
         help="what is not done by then is taken back (default 1m)",
     )

@@ -8,9 +8,8 @@ seconds goes at once.
 from collections.abc import Iterator
 
 from midflight.controller import roster
-from midflight.controller.instance_stop import LATE
-from midflight.controller.operations import SLACK
 from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
+from midflight.deadlines import OPERATION_SLACK, STOP_LATE
 
 
 def next_deadline(cluster: Cluster) -> float | None:
@@ -22,7 +21,7 @@ def next_deadline(cluster: Cluster) -> float | None:
 def deadlines_of(job: Job) -> Iterator[float]:
     for instance in job.instances.values():
         if instance.stage is Stage.STOPPING and instance.stop_by is not None:
-            yield instance.stop_by + LATE
+            yield instance.stop_by + STOP_LATE
     if job.deleting or job.held:
         return
     if job.finished:
@@ -63,4 +62,4 @@ def _with_deadline(job: Job) -> list[Operation]:
 
 def _of_operation(operation: Operation) -> float:
     asked = operation.progress is Progress.ASKED
-    return operation.deadline + (SLACK if asked else 0.0)
+    return operation.deadline + (OPERATION_SLACK if asked else 0.0)

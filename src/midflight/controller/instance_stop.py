@@ -5,9 +5,8 @@ A stop that is not heard of again is repeated, as a kill, so that nothing waits 
 
 from midflight.controller.draft import Draft
 from midflight.controller.state import ON_NODE, Instance, Stage
+from midflight.deadlines import STOP_GRACE, STOP_LATE
 
-GRACE = 10.0  # between SIGTERM and SIGKILL
-LATE = 5.0  # after SIGKILL was due; then it is sent again
 AGAIN = 10.0  # between one kill and the next
 
 
@@ -35,7 +34,7 @@ def dismiss(draft: Draft, key: str, name: str, reason: str) -> None:
     if instance.stage not in ON_NODE:
         draft.drop_instance(key, name)
         return
-    stop(draft, key, name, GRACE, reason)
+    stop(draft, key, name, STOP_GRACE, reason)
     draft.set_instance(key, name, leaving=True)
 
 
@@ -58,7 +57,7 @@ def wait_anew(draft: Draft, key: str, name: str, reason: str) -> Instance:
 
 def repeat_late_stops(draft: Draft, key: str) -> None:
     for instance in draft.jobs[key].instances.values():
-        late = instance.stop_by is not None and draft.now >= instance.stop_by + LATE
+        late = instance.stop_by is not None and draft.now >= instance.stop_by + STOP_LATE
         if instance.stage is Stage.STOPPING and late:
             draft.stop(key, instance, 0.0)
             draft.set_instance(key, instance.name, stop_by=draft.now + AGAIN)

@@ -7,10 +7,11 @@ still listed, and goes with the job when that is deleted.
 from midflight.controller import roster
 from midflight.controller.commands import RemoveJob
 from midflight.controller.draft import Draft
-from midflight.controller.instance_stop import GRACE, kill, stop, wait_anew
+from midflight.controller.instance_stop import kill, stop, wait_anew
 from midflight.controller.operations import abandon, close_all
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import ENDED, ON_NODE, Job, Phase, Role, Stage
+from midflight.deadlines import STOP_GRACE
 
 
 def restarts_allowed(spec: Spec) -> int:
@@ -32,7 +33,7 @@ def finish(draft: Draft, key: str, phase: Phase, reason: str) -> None:
             text = instance.reason if bad else "the job ended first"
             draft.set_instance(key, instance.name, stage=stage, reason=text, ended_at=draft.now)
         elif job.spec.clean_policy != "None":
-            stop(draft, key, instance.name, GRACE, "the job ended")
+            stop(draft, key, instance.name, STOP_GRACE, "the job ended")
     draft.touch([key])
     if phase is Phase.SUCCEEDED:
         draft.record(key, draft.about_job(key), "Succeeded", "the job succeeded")
@@ -82,7 +83,7 @@ def _send_all_back(draft: Draft, key: str, reason: str) -> None:
     _drop_surplus(draft, key)
     for instance in roster.in_order(draft.jobs[key]):
         if instance.stage in ON_NODE:
-            stop(draft, key, instance.name, GRACE, reason)
+            stop(draft, key, instance.name, STOP_GRACE, reason)
         else:
             wait_anew(draft, key, instance.name, reason)
     draft.touch([key])
@@ -114,7 +115,7 @@ def delete(draft: Draft, key: str) -> None:
         if hurry:
             kill(draft, key, instance.name)
         else:
-            stop(draft, key, instance.name, GRACE, "the job was deleted")
+            stop(draft, key, instance.name, STOP_GRACE, "the job was deleted")
     draft.touch([key])
 
 

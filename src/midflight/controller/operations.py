@@ -2,7 +2,7 @@
 
 A scaleout starts instances and asks the training at the same moment; a scalein asks first and stops
 instances afterwards. Nothing is counted as done before the training has said so, and every state
-has a deadline. The training is given `SLACK` beyond the deadline that it knows itself.
+has a deadline. The training is given `OPERATION_SLACK` beyond the deadline that it knows itself.
 """
 
 from dataclasses import replace
@@ -14,8 +14,8 @@ from midflight.controller.instance_start import add_workers
 from midflight.controller.instance_stop import dismiss
 from midflight.controller.scale_rules import SCALEIN, SCALEOUT, bounds, unknown
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
+from midflight.deadlines import OPERATION_SLACK
 
-SLACK = 30.0  # after the deadline, for an answer
 AFTER_RESTART = 10.0  # for an answer to a question that is asked again
 HISTORY = 50  # operations that are kept
 ACCEPTED = {SCALEOUT: "ScaleOut", SCALEIN: "ScaleIn"}
@@ -57,7 +57,7 @@ def _step(draft: Draft, key: str, operation: Operation) -> bool:
     match operation.progress:
         case Progress.QUEUED:
             return _take_its_turn(draft, key, operation)
-        case Progress.ASKED if draft.now >= operation.deadline + SLACK:
+        case Progress.ASKED if draft.now >= operation.deadline + OPERATION_SLACK:
             _answered_no(draft, key, operation, "the training gave no answer in time")
             return True
         case Progress.PLACING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import midflight
+from midflight.deadlines import SERVER_START
 from midflight.errors import Unreachable
 from midflight.server.folder import LOCK, LOG, SOCKET, Held, check_owner, make_home, take_lock
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from midflight.client import Client
 
-WITHIN = 20.0  # seconds for a server to answer
 PAUSE = 0.02  # seconds between two looks
 
 
@@ -43,7 +43,7 @@ def running(home: Path) -> "Client | None":
     return Client(path)
 
 
-def ensure(home: Path, within: float = WITHIN) -> "Client":
+def ensure(home: Path, within: float = SERVER_START) -> "Client":
     """The server of this folder; it is started if there is none."""
     deadline = time.monotonic() + within
     said = _size(home / LOG)

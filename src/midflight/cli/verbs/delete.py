@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from midflight import durations
 from midflight.cli import flags, jobs, messages
 from midflight.cli.long_poll import until
+from midflight.deadlines import JOB_GONE
 from midflight.errors import NotFound
 from midflight.protocol.cluster_api import ClusterApi
-
-SECONDS = 120.0  # for a job to be gone
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,6 +44,6 @@ def parser() -> flags.VerbParser:
     jobs.add_type(made)
     flags.switch(made, "--wait", help="until they are gone (default: yes)", default=True)
     made.add_argument(
-        "--timeout", type=durations.parse, default=SECONDS, metavar="TIME", help="of that (2m)"
+        "--timeout", type=durations.parse, default=JOB_GONE, metavar="TIME", help="of that (2m)"
     )
     return made

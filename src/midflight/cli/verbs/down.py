@@ -8,12 +8,12 @@ from midflight.arguments import Parser, seconds
 from midflight.cli import program
 from midflight.cli.cluster import connect, connect_if_running
 from midflight.console import say
+from midflight.deadlines import SERVER_END
 from midflight.errors import NotFound, TimedOut
 from midflight.home import home
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.server.startup import wait_for_end
 
-ENDING = 10.0  # seconds for the server to end
 FINISHED = ("SUCCEEDED", "FAILED", "MAX_WAIT_TIME_EXCEEDED")
 
 
@@ -46,8 +46,8 @@ def _delete_all(client: ClusterApi, timeout: float) -> None:
 
 
 def _await_end() -> None:
-    if not wait_for_end(home(os.environ), ENDING):
-        raise TimedOut(f"the server did not end within {ENDING:g} s; its log is server.log")
+    if not wait_for_end(home(os.environ), SERVER_END):
+        raise TimedOut(f"the server did not end within {SERVER_END:g} s; its log is server.log")
 
 
 def _go_on(count: int) -> str:

@@ -11,11 +11,10 @@ from midflight.arguments import Parser, count_from, seconds
 from midflight.cli import flags, program, scale_operations
 from midflight.cli.runs import call_run, find_run, names_a_job
 from midflight.console import say
+from midflight.deadlines import RESIZE, RESIZE_LATE
 from midflight.errors import ConnectionLost, JobFailed, ProtocolError, UsageError
 from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested, Status
 from midflight.protocol.wire import SyncWire
-
-_LATE = 60.0  # seconds beyond the timeout in which a change that cannot be taken back ends
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         wire.send(request)
         if not options.wait:
             return 0
-        wire.sock.settimeout(options.timeout + _LATE)
+        wire.sock.settimeout(options.timeout + RESIZE_LATE)
         ended = _await_end(wire, options.run)
     finally:
         wire.close()
@@ -95,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="this one leaves (may be repeated, and combined with --add)",
     )
-    add("--timeout", type=seconds, default=60.0, metavar="S", help="then it is taken back (60)")
+    add("--timeout", type=seconds, default=RESIZE, metavar="S", help="then it is taken back (60)")
     add(
         "--wait",
         action=argparse.BooleanOptionalAction,

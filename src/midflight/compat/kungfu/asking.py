@@ -20,6 +20,7 @@ from midflight.compat.kungfu.config import (
     Outdated,
 )
 from midflight.compat.kungfu.matching import PATIENCE
+from midflight.deadlines import RESIZE_LATE
 from midflight.errors import MidflightError, Refused, UsageError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import RequestEnded, ResizeRequested
@@ -28,7 +29,6 @@ from midflight.rundir import read_token
 
 _DIAL_SECONDS = 5.0
 _TRIES = 20  # of a compare-and-set that others win
-_LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
 
 
 class Outcome(IntEnum):
@@ -96,7 +96,7 @@ def _ask_coordinator(env: WorkerEnv, size: int) -> None:
     wire = dial_blocking(env.coordinator, "client", f"{env.member}-asks", secret, _DIAL_SECONDS)
     try:
         wire.send(ResizeRequested(size, 0, 0, (), PATIENCE))
-        wire.sock.settimeout(PATIENCE + _LATE)
+        wire.sock.settimeout(PATIENCE + RESIZE_LATE)
         while True:
             message = wire.receive()
             if isinstance(message, RequestEnded):

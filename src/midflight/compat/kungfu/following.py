@@ -15,6 +15,7 @@ from midflight.compat.kungfu.config import ConfigStoreClient, Stored
 from midflight.compat.kungfu.matching import PATIENCE, Step, as_it_is, next_step
 from midflight.console import say
 from midflight.coordinator.core.state import Phase
+from midflight.deadlines import RESIZE_LATE
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
 from midflight.protocol.messages import (
     HostsChanged,
@@ -29,7 +30,6 @@ from midflight.run.saved import saved_state
 from midflight.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
-LATE = 60.0  # seconds beyond its patience in which a change that cannot be taken back ends
 _CALM = (Phase.STABLE.value, Phase.PREPARING.value)
 
 
@@ -112,7 +112,7 @@ class Follower:
             try:
                 wire.send(HostsChanged(dict(step.hosts)))
                 wire.send(request)
-                async with asyncio.timeout(PATIENCE + LATE):
+                async with asyncio.timeout(PATIENCE + RESIZE_LATE):
                     ended = await wire.receive()
                     while not isinstance(ended, RequestEnded):
                         ended = await wire.receive()
