@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from midflight.cli import messages
+from midflight.cli.cluster import connect
 from midflight.cli.progress import Progress
 from midflight.deadlines import LONG_POLL
 from midflight.errors import NotFound, TimedOut, Unreachable
@@ -63,7 +64,5 @@ def ask_again(client: ClusterApi, question: Callable[[ClusterApi], T]) -> T:
     try:
         return question(client)
     except Unreachable:
-        from midflight.cli.cluster import connect
-
         time.sleep(_PAUSE)
         return question(connect())

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from midflight.cli import common_flags, contexts, jobs, program
+from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.errors import Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
@@ -50,8 +51,6 @@ def names_a_job(words: Iterable[str]) -> bool:
         return True
     if not names or not {*names}.isdisjoint(known_runs()):
         return False
-    from midflight.cli.cluster import connect_if_running, is_kubernetes
-
     if is_kubernetes():  # where there are no runs, and listing all jobs may not be allowed
         return True
     client = connect_if_running()
@@ -82,7 +81,6 @@ def last_status(folder: RunDir) -> Status | None:
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:
     """`midflight WORDS` beside the job's coordinator; None if no cluster is meant."""
     from midflight.backends.kubernetes.names import RUNTIME_DIR
-    from midflight.cli.cluster import kubernetes
 
     if (cluster := kubernetes()) is None:
         return None

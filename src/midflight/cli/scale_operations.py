@@ -13,6 +13,7 @@ from typing import Any
 
 from midflight import durations
 from midflight.cli import flags, job_types, jobs, messages, output, program
+from midflight.cli.cluster import connect
 from midflight.cli.long_poll import ask_again, on_interrupt
 from midflight.cli.progress import Progress
 from midflight.deadlines import LONG_POLL, OPERATION_LATE, RESIZE
@@ -49,8 +50,6 @@ def run(kind: str, argv: Sequence[str]) -> int:
 
 
 def ask(options: argparse.Namespace, job: str, wish: Mapping[str, Any]) -> int:
-    from midflight.cli.cluster import connect
-
     client = connect()
     operation = _request(client, options.namespace, job, wish)
     name, kind = operation["id"], operation["kind"]

@@ -7,11 +7,10 @@ cluster in the instance's pod, with this terminal. The exit code is the command'
 from collections.abc import Sequence
 
 from midflight.cli import flags, jobs
+from midflight.cli.cluster import connect
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     client = connect()
     job = jobs.find(client, options.namespace, options.job, options.type)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from midflight.cli import flags, jobs
+from midflight.cli.cluster import connect
 from midflight.errors import Refused
 from midflight.protocol.views import JobView
 
@@ -16,8 +17,6 @@ WHAT = {
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     client = connect()
     job = jobs.find(client, options.namespace, options.job)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from midflight.cli import flags, messages, output, timestamps
+from midflight.cli.cluster import kubernetes
 from midflight.cli.output import table
 
 _COLUMNS = ("NAME", "ACCESSMODE", "DESCRIPTION", "OWNER", "AGE")
@@ -21,8 +22,6 @@ class VolumeView(TypedDict):
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import kubernetes
-
     options = parser().read(argv)
     cluster = kubernetes()
     found: list[VolumeView] = []

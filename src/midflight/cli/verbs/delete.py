@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, jobs, messages
+from midflight.cli.cluster import connect
 from midflight.cli.long_poll import until
 from midflight.deadlines import JOB_GONE
 from midflight.errors import NotFound
@@ -12,8 +13,6 @@ from midflight.protocol.cluster_api import ClusterApi
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     client = connect()
     names = list(dict.fromkeys(options.jobs))

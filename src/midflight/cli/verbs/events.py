@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from midflight.cli import flags, jobs, output
+from midflight.cli.cluster import connect
 from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
 from midflight.errors import NotFound
@@ -11,8 +12,6 @@ _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     namespace = "*" if options.all_namespaces else options.namespace
     try:

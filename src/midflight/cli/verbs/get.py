@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, jobs, output, timestamps
+from midflight.cli.cluster import connect
 from midflight.cli.job_tables import Usage, event_row, gpu_row, gpu_sum, gpu_usage, head
 from midflight.cli.output import section
 from midflight.errors import UsageError
@@ -24,8 +25,6 @@ _GPUS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     if not options.job:
         parser().print_help()

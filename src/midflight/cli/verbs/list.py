@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, job_types, jobs, output, timestamps
+from midflight.cli.cluster import connect
 from midflight.cli.job_tables import HOLDING
 from midflight.cli.output import table
 from midflight.protocol.views import JobSummary
@@ -13,8 +14,6 @@ _WIDE = ("WORKERS", "DURATION", "GPU(Requested)", "GPU(Allocated)")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     namespace = "*" if options.all_namespaces else options.namespace
     found = connect().jobs(namespace, options.type) if _is_here(options.type) else []

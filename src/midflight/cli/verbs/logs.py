@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from midflight import durations
 from midflight.cli import flags, jobs, messages, timestamps
+from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.long_poll import until
 from midflight.errors import ConnectionLost, NotFound, Refused, UsageError
 from midflight.protocol.cluster_api import ClusterApi
@@ -18,8 +19,6 @@ _SINCE = re.compile(r"(\d+h)?(\d+m)?(\d+s)?")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect, is_kubernetes
-
     options = parser().read(argv)
     if options.all and options.instance:
         raise UsageError("wanted --all or --instance, got both")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from midflight.cli import flags, output
+from midflight.cli.cluster import connect
 from midflight.cli.output import table
 from midflight.errors import UsageError
 from midflight.protocol.views import NodeView
@@ -12,8 +13,6 @@ _COLUMNS = ("NAME", "STATUS", "ADDRESS", "GPU(Total)", "GPU(Allocated)", "INSTAN
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     if options.action == "list":
         found = connect().nodes()

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midflight.cli import flags, jobs, program
+from midflight.cli.cluster import connect
 from midflight.errors import UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     job = jobs.find(connect(), options.namespace, options.job)
     if not job["folder"]:

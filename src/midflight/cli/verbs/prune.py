@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, output
+from midflight.cli.cluster import connect
 from midflight.errors import UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     if options.since in ("", "-1"):
         raise UsageError(

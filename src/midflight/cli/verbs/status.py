@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from midflight.arguments import Parser
 from midflight.cli import program
+from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
 from midflight.cli.runs import call_run, find_run, known_runs, last_status, run_in_pod
 from midflight.console import say
@@ -33,8 +34,6 @@ def main(argv: Sequence[str]) -> int:
 
 
 def server_status(form: str) -> int:
-    from midflight.cli.cluster import connect_if_running
-
     client = connect_if_running()
     if client is None:
         print(

@@ -22,6 +22,7 @@ from midflight.cli import (
     program,
     submit_flags,
 )
+from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.long_poll import until
 from midflight.cli.submit_spec import Place, given, spec_of
 from midflight.controller.spec import DEFAULT_NAMESPACE, Spec, shown
@@ -38,7 +39,6 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("not found command args")
     if not (options.name or file.get("name")):
         raise UsageError('required flag(s) "name" not set')
-    from midflight.cli.cluster import is_kubernetes
     from midflight.controller.spec_check import check
 
     on_cluster = is_kubernetes()
@@ -113,8 +113,6 @@ def _show_objects(spec: Spec, form: str) -> None:
 
 
 def _submit(spec: Spec, options: argparse.Namespace) -> int:
-    from midflight.cli.cluster import connect, is_kubernetes
-
     kind, name = spec.kind.value, spec.name
     client = connect()
     created: list[str] = []

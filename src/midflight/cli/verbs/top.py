@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from midflight.arguments import Parser
 from midflight.cli import common_flags, flags, jobs, output, timestamps
+from midflight.cli.cluster import connect
 from midflight.cli.job_tables import HOLDING, Usage, gpu_row, gpu_sum, gpu_usage, head
 from midflight.cli.output import fields, section, table
 from midflight.errors import NotFound, UsageError
@@ -81,8 +82,6 @@ def _show(text: Callable[[], str], refresh: bool) -> int:
 
 
 def _top_node(options: argparse.Namespace) -> int:
-    from midflight.cli.cluster import connect
-
     client = connect()
 
     def found() -> list[NodeView]:
@@ -185,8 +184,6 @@ def _node_parser() -> flags.VerbParser:
 
 
 def _top_job(options: argparse.Namespace) -> int:
-    from midflight.cli.cluster import connect
-
     client = connect()
     namespace = "*" if options.all_namespaces else options.namespace
 

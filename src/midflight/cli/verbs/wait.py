@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, jobs, output
+from midflight.cli.cluster import connect
 from midflight.cli.long_poll import until
 from midflight.errors import JobFailed
 
@@ -14,8 +15,6 @@ _BAD = ("FAILED", "MAX_WAIT_TIME_EXCEEDED")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import connect
-
     options = parser().read(argv)
     client = connect()
     if options.state != "gone":

@@ -7,11 +7,10 @@ import pwd
 from collections.abc import Sequence
 
 from midflight.cli import flags
+from midflight.cli.cluster import kubernetes
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.cli.cluster import kubernetes
-
     parser().read(argv)
     if (cluster := kubernetes()) is not None:
         user = cluster.whoami()
