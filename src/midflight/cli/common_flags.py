@@ -84,20 +84,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--namespace",
         default=_used.namespace,
         metavar="NAME",
-        help=f"of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
+        help=f"namespace of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
     )
     add(
         "--loglevel",
         default=_used.loglevel,
         metavar="LEVEL",
-        help="debug, info, warn or error (default %(default)s)",
+        help="lowest level of messages: debug, info, warn or error (default %(default)s)",
     )
     add("--arena-namespace", default=_used.arena_namespace, help=argparse.SUPPRESS)
     add(
         "--config",
         default=_used.config,
         metavar="FILE",
-        help="a kubeconfig: work on its cluster (default: see `midflight context`)",
+        help="kubeconfig of the cluster to use (default: see `midflight context`)",
     )
 
 

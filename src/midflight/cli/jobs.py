@@ -15,7 +15,7 @@ def add_type(parser: argparse.ArgumentParser) -> None:
         type=job_types.canonical,
         default="",
         metavar="TYPE",
-        help="only a job of this type: etjob, pytorchjob",
+        help="type of the job: etjob or pytorchjob",
     )
 
 

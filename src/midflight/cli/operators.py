@@ -41,7 +41,9 @@ def told(done: "Iterator[Done]", form: str) -> "list[Done]":
 
 def verb(name: str, description: str) -> flags.VerbParser:
     made = flags.VerbParser(f"operator {name}", description)
-    made._option_string_actions["--namespace"].help = "of the operator (default midflight-system)"
+    made._option_string_actions[
+        "--namespace"
+    ].help = "namespace of the operator (default midflight-system)"
     output.add(made)
     return made
 

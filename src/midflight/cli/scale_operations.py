@@ -132,19 +132,23 @@ def add_wishes(made: argparse.ArgumentParser) -> None:
         type=durations.parse,
         default=RESIZE,
         metavar="TIME",
-        help="what is not done by then is taken back (default 1m)",
+        help="take the change back after this time (default 1m)",
     )
-    flags.switch(made, "--partial", help="take what came in time, instead of all or nothing")
+    flags.switch(
+        made,
+        "--partial",
+        help="keep the workers that were ready in time, instead of all or nothing",
+    )
     output.add(made)
 
 
 def parser(kind: str) -> flags.VerbParser:
-    more, fewer = ("more", "adds") if kind == "scaleout" else ("fewer", "removes")
-    made = flags.VerbParser(kind, f"{fewer.title()} workers while the job trains.")
-    made.add_argument("type", metavar="etjob", help="(or et) the type of the job")
-    made.add_argument("--name", metavar="JOB", default="", help="of the job; needed")
+    change = "add" if kind == "scaleout" else "remove"
+    made = flags.VerbParser(kind, f"{change.title()}s workers while the job trains.")
+    made.add_argument("type", metavar="etjob", help="type of the job (or et)")
+    made.add_argument("--name", metavar="JOB", default="", help="name of the job (required)")
     made.add_argument(
-        "--count", type=flags.number, metavar="N", help=f"so many {more} workers (default 1)"
+        "--count", type=flags.number, metavar="N", help=f"number of workers to {change} (default 1)"
     )
     if kind == "scalein":
         made.add_argument(
@@ -152,9 +156,9 @@ def parser(kind: str) -> flags.VerbParser:
             action="append",
             default=[],
             metavar="NAME,...",
-            help="these workers (default: the newest)",
+            help="remove these workers (default: the newest)",
         )
-    flags.switch(made, "--wait", help="for the outcome; the exit code tells it")
+    flags.switch(made, "--wait", help="wait for the outcome; the exit code says what it is")
     add_wishes(made)
     made.add_argument("--script", default="", help=argparse.SUPPRESS)
     made.add_argument("--retry", type=flags.number, default=0, help=argparse.SUPPRESS)

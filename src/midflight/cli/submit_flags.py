@@ -44,14 +44,14 @@ def _waiting(text: str) -> float | None:
 
 
 SIZE = (
-    Flag("--name", "name", "of the job; needed", metavar="NAME"),
-    Flag("--workers", "workers", "how many (default 1)", flags.number),
-    Flag("--min-workers", "min_workers", "it runs with so many", flags.number),
-    Flag("--max-workers", "max_workers", "it never grows beyond", flags.number),
-    Flag("--gpus", "gpus", "devices of each worker (default 0)", flags.number),
-    Flag("--cpu", "cpu", "limit of each worker, such as 500m or 2"),
-    Flag("--memory", "memory", "limit of each worker, such as 512Mi or 4Gi"),
-    Flag("--selector", "selectors", "label that a node must have", flags.pair, many=True),
+    Flag("--name", "name", "name of the job (required)", metavar="NAME"),
+    Flag("--workers", "workers", "number of workers (default 1)", flags.number),
+    Flag("--min-workers", "min_workers", "fewest workers to train with", flags.number),
+    Flag("--max-workers", "max_workers", "most workers to train with", flags.number),
+    Flag("--gpus", "gpus", "GPUs of each worker (default 0)", flags.number),
+    Flag("--cpu", "cpu", "CPU limit of each worker, such as 500m or 2"),
+    Flag("--memory", "memory", "memory limit of each worker, such as 512Mi or 4Gi"),
+    Flag("--selector", "selectors", "label that its nodes must have", flags.pair, many=True),
 )
 RUNNING = (
     Flag(
@@ -61,8 +61,8 @@ RUNNING = (
         old="--workingDir",
         metavar="FOLDER",
     ),
-    Flag("-e --env", "env", "variable for every process", flags.pair, many=True),
-    Flag("--shell", "shell", "that reads the command (default sh)"),
+    Flag("-e --env", "env", "environment variable of every process", flags.pair, many=True),
+    Flag("--shell", "shell", "shell that runs the command (default sh)"),
     Flag(
         "--run-in",
         "run_in",
@@ -70,96 +70,123 @@ RUNNING = (
         "auto: by its words (default)",
         kinds=ET,
     ),
-    Flag("-l --label", "labels", "of the job", flags.pair, many=True),
-    Flag("--spot-instance", "spot", "workers may be taken away", switch=True, kinds=ET),
-    Flag("--max-wait-time", "max_wait_time", "fails if it still waits then", _waiting, kinds=ET),
+    Flag("-l --label", "labels", "label of the job", flags.pair, many=True),
+    Flag("--spot-instance", "spot", "workers may be preempted", switch=True, kinds=ET),
+    Flag(
+        "--max-wait-time",
+        "max_wait_time",
+        "fail the job if it still waits then",
+        _waiting,
+        kinds=ET,
+    ),
     Flag("--nproc-per-node", "nproc_per_node", "auto, cpu, gpu or a number", kinds=PY),
-    Flag("--running-timeout", "running_timeout", "how long it may run", _waiting, kinds=PY),
+    Flag(
+        "--running-timeout", "running_timeout", "stop the job after this time", _waiting, kinds=PY
+    ),
     Flag(
         "--ttl-after-finished",
         "ttl_after_finished",
-        "how long after its end it is deleted",
+        "delete the job this long after its end",
         _waiting,
         kinds=PY,
     ),
     Flag(
         "--clean-task-policy",
         "clean_policy",
-        "at the end, stop None, Running (default) or All of its instances",
+        "instances to stop at the end: None, Running (default) or All",
         kinds=PY,
     ),
-    Flag("--retry", "retry", "restarts after a failure (default 0)", flags.number),
+    Flag("--retry", "retry", "times to restart it after a failure (default 0)", flags.number),
     Flag(
         "--job-restart-policy",
         "restart_policy",
-        "after the job has failed: Never (default) or OnFailure",
+        "when to restart the whole job: Never (default) or OnFailure",
         kinds=ET,
     ),
     Flag(
         "--worker-restart-policy",
         "worker_restart_policy",
-        "of a worker that is lost: Always (default), OnFailure, ExitCode or Never",
+        "when to replace a worker: Always (default), OnFailure, ExitCode or Never",
         kinds=ET,
     ),
     Flag(
         "--job-backoff-limit",
         "backoff_limit",
-        "restarts of the job (default 6)",
+        "most restarts of the job (default 6)",
         flags.number,
         kinds=ET,
     ),
 )
 CODE = (
-    Flag("--sync-mode", "sync.mode", "git or rsync: code to fetch first", old="--syncMode"),
-    Flag("--sync-source", "sync.source", "from where", old="--syncSource"),
+    Flag("--sync-mode", "sync.mode", "how to fetch the code first: git or rsync", old="--syncMode"),
+    Flag("--sync-source", "sync.source", "where to fetch the code from", old="--syncSource"),
 )
 CONTAINER = (
-    Flag("--image", "container.image", "of the containers"),
-    Flag("--image-pull-policy", "container.image_pull_policy", "when to pull it"),
-    Flag("--image-pull-secret", "container.image_pull_secrets", "to pull it with", many=True),
-    Flag("--toleration", "container.tolerations", "of taints on nodes", many=True),
-    Flag("--device", "container.devices", "NAME=QUANTITY", many=True),
-    Flag("-d --data", "container.data", "CLAIM:PATH to mount", many=True),
-    Flag("--data-dir", "container.data_dirs", "HOST[:PATH] to mount", many=True, old="--dataDir"),
-    Flag("--config-file", "container.config_files", "HOST[:PATH] to mount", many=True),
-    Flag("-a --annotation", "container.annotations", "of the job", many=True),
+    Flag("--image", "container.image", "container image"),
+    Flag("--image-pull-policy", "container.image_pull_policy", "when to pull the image"),
+    Flag(
+        "--image-pull-secret",
+        "container.image_pull_secrets",
+        "Secret to pull the image with",
+        many=True,
+    ),
+    Flag("--toleration", "container.tolerations", "taint that its pods tolerate", many=True),
+    Flag("--device", "container.devices", "other device, NAME=QUANTITY", many=True),
+    Flag("-d --data", "container.data", "volume claim to mount, CLAIM:PATH", many=True),
+    Flag(
+        "--data-dir",
+        "container.data_dirs",
+        "folder to mount, HOST[:PATH]",
+        many=True,
+        old="--dataDir",
+    ),
+    Flag("--config-file", "container.config_files", "file to mount, HOST[:PATH]", many=True),
+    Flag("-a --annotation", "container.annotations", "annotation of the job", many=True),
     Flag(
         "--launcher-annotation",
         "container.launcher_annotations",
-        "of the launcher",
+        "annotation of the launcher",
         many=True,
         kinds=ET,
     ),
-    Flag("--worker-annotation", "container.worker_annotations", "of workers", many=True, kinds=ET),
+    Flag(
+        "--worker-annotation",
+        "container.worker_annotations",
+        "annotation of the workers",
+        many=True,
+        kinds=ET,
+    ),
     Flag(
         "--launcher-selector",
         "container.launcher_selectors",
-        "label of the launcher's node",
+        "label that the launcher's node must have",
         many=True,
         kinds=ET,
     ),
-    Flag("--scheduler", "container.scheduler", "that places it"),
-    Flag("-p --priority", "container.priority", "class of its priority"),
-    Flag("--gang", "container.gang", "all or none is placed", switch=True),
-    Flag("--queue", "container.queue", "waits in a queue first", switch=True),
-    Flag("--rdma", "container.rdma", "with RDMA", switch=True),
-    Flag("--hostNetwork", "container.host_network", "of the host", switch=True),
-    Flag("--hostIPC", "container.host_ipc", "of the host", switch=True),
-    Flag("--hostPID", "container.host_pid", "of the host", switch=True),
+    Flag("--scheduler", "container.scheduler", "scheduler of its pods"),
+    Flag("-p --priority", "container.priority", "PriorityClass of its pods"),
+    Flag("--gang", "container.gang", "place all of its pods or none", switch=True),
+    Flag("--queue", "container.queue", "wait in a queue first", switch=True),
+    Flag("--rdma", "container.rdma", "use RDMA", switch=True),
+    Flag("--hostNetwork", "container.host_network", "use the host's network", switch=True),
+    Flag("--hostIPC", "container.host_ipc", "use the host's IPC namespace", switch=True),
+    Flag("--hostPID", "container.host_pid", "use the host's PID namespace", switch=True),
     Flag("--share-memory", "container.share_memory", "size of /dev/shm", kinds=PY),
-    Flag("--sync-image", "container.sync_image", "that fetches the code", old="--syncImage"),
-    Flag("--ssh-secret", "container.ssh_secret", "with keys", kinds=ET),
-    Flag("--tensorboard", "container.tensorboard", "beside the job", switch=True),
-    Flag("--tensorboard-image", "container.tensorboard_image", "of it", old="--tensorboardImage"),
-    Flag("--logdir", "container.logdir", "that it shows"),
-    Flag("--model-name", "container.model_name", "to register"),
-    Flag("--model-source", "container.model_source", "to register"),
+    Flag("--sync-image", "container.sync_image", "image that fetches the code", old="--syncImage"),
+    Flag("--ssh-secret", "container.ssh_secret", "Secret with SSH keys", kinds=ET),
+    Flag("--tensorboard", "container.tensorboard", "run TensorBoard beside the job", switch=True),
+    Flag(
+        "--tensorboard-image", "container.tensorboard_image", "its image", old="--tensorboardImage"
+    ),
+    Flag("--logdir", "container.logdir", "folder that TensorBoard shows"),
+    Flag("--model-name", "container.model_name", "model to register"),
+    Flag("--model-source", "container.model_source", "where that model is"),
 )
 GROUPS = {
     "size": SIZE,
     "what runs": RUNNING,
     "code": CODE,
-    "kept for a cluster": CONTAINER,
+    "clusters only": CONTAINER,
 }
 FLAGS = tuple(flag for group in GROUPS.values() for flag in group)
 
@@ -174,7 +201,9 @@ def parser(kind: str) -> flags.VerbParser:
         for flag in group:
             if kind in ("", *flag.kinds):
                 _add(section, flag)
-    made.add_argument("command", metavar="COMMAND", nargs="*", help="in quotes, or after --")
+    made.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="what to run, in quotes or after --"
+    )
     return made
 
 

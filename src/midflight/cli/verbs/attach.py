@@ -20,13 +20,18 @@ def main(argv: Sequence[str]) -> int:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("attach", "Runs a command where the processes of a job are.")
-    made.add_argument("job", metavar="JOB", help="its name")
+    made.add_argument("job", metavar="JOB", help="name of the job")
     made.add_argument(
-        "command", metavar="COMMAND", nargs="*", help="with its own flags after -- (your shell)"
+        "command",
+        metavar="COMMAND",
+        nargs="*",
+        help="what to run, after -- if it has flags (default: your shell)",
     )
-    made.add_argument("-i", "--instance", default="", metavar="NAME", help="(default: the chief)")
     made.add_argument(
-        "-c", "--container", default="", metavar="NAME", help="of its pod, on a cluster"
+        "-i", "--instance", default="", metavar="NAME", help="where to run it (default: the chief)"
+    )
+    made.add_argument(
+        "-c", "--container", default="", metavar="NAME", help="container of the pod, on a cluster"
     )
     jobs.add_type(made)
     return made

@@ -130,18 +130,24 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("run", metavar="RUN", help="a run, a job that trains, or a folder with ledgers (./FOLDER)")
-    add("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
-    add("-o", "--output", choices=("wide", "json"), default="wide", help="(default wide)")
+    add("-n", "--namespace", default="", metavar="NS", help="namespace of the job, on a cluster")
+    add(
+        "-o",
+        "--output",
+        choices=("wide", "json"),
+        default="wide",
+        help="output format (default wide)",
+    )
     add(
         "--samples",
         type=_samples,
         metavar="N",
-        help="how many an epoch has (default: as many as the longest epoch used)",
+        help="samples in an epoch (default: as many as the longest epoch used)",
     )
     add(
         "--resumed",
         action="store_true",
-        help="the run began from a checkpoint: do not ask for what lies before its first step",
+        help="the run began from a checkpoint: ignore what lies before its first step",
     )
     return parser
 

@@ -37,9 +37,15 @@ def newest(job: JobView) -> str:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("chaos", "Rehearses a failure.")
-    made.add_argument("what", choices=tuple(WHAT), help="kill, stop, cont (after stop) or cut")
-    made.add_argument("job", metavar="JOB", help="its name")
     made.add_argument(
-        "instance", metavar="INSTANCE", nargs="?", default="", help="(default: the newest worker)"
+        "what", choices=tuple(WHAT), help="kill it, stop it, cont(inue) it, or cut its connections"
+    )
+    made.add_argument("job", metavar="JOB", help="name of the job")
+    made.add_argument(
+        "instance",
+        metavar="INSTANCE",
+        nargs="?",
+        default="",
+        help="which instance (default: the newest worker)",
     )
     return made

@@ -34,6 +34,6 @@ def everything() -> argparse.ArgumentParser:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("completion", "Prints a script that completes commands.")
-    made.add_argument("shell", choices=SHELLS, help="source <(... completion bash)")
+    made = flags.VerbParser("completion", "Prints a completion script for a shell.")
+    made.add_argument("shell", choices=SHELLS, help="use as `source <(... completion bash)`")
     return made

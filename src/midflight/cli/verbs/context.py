@@ -74,8 +74,12 @@ def _list(form: str) -> int:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("context", "Shows or chooses where the verbs go.")
-    made.add_argument("action", nargs="?", choices=ACTIONS, default="show", help="(default show)")
+    made = flags.VerbParser(
+        "context", "Shows or chooses where jobs run: this machine or a cluster."
+    )
+    made.add_argument(
+        "action", nargs="?", choices=ACTIONS, default="show", help="what to do (default show)"
+    )
     made.add_argument(
         "where",
         metavar="WHERE",

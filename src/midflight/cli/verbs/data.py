@@ -66,8 +66,8 @@ def as_text(found: Sequence[VolumeView], namespaces: bool) -> str:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("data", "Lists the volumes that jobs can mount.")
-    made.add_argument("action", choices=("list",), help="the only one there is")
+    made.add_argument("action", choices=("list",), help="the only action")
     made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="those of all namespaces")
+    flags.switch(made, "-A", "--all-namespaces", help="list the volumes of all namespaces")
     output.add(made)
     return made

@@ -38,11 +38,15 @@ def _ask(client: ClusterApi, options: argparse.Namespace, name: str) -> bool:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("delete", "Deletes jobs, with all that belongs to them.")
-    made.add_argument("jobs", metavar="JOB", nargs="+", help="their names")
+    made = flags.VerbParser("delete", "Deletes jobs, with everything that belongs to them.")
+    made.add_argument("jobs", metavar="JOB", nargs="+", help="names of the jobs")
     jobs.add_type(made)
-    flags.switch(made, "--wait", help="until they are gone (default: yes)", default=True)
+    flags.switch(made, "--wait", help="wait until they are gone (default: yes)", default=True)
     made.add_argument(
-        "--timeout", type=durations.parse, default=JOB_GONE, metavar="TIME", help="of that (2m)"
+        "--timeout",
+        type=durations.parse,
+        default=JOB_GONE,
+        metavar="TIME",
+        help="how long to wait (2m)",
     )
     return made

@@ -63,7 +63,7 @@ def _go_on(count: int) -> str:
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=f"{program.name()} down",
-        description="Ends the server of this user; jobs go on without it.",
+        description="Stops your server; jobs keep running.",
     )
     parser.add_argument("--jobs", action="store_true", help="delete all jobs first")
     parser.add_argument(
@@ -71,6 +71,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=seconds,
         default=60.0,
-        help="for each job to be gone, with --jobs (default 60)",
+        help="how long to wait for each job to be gone, with --jobs (default 60)",
     )
     return parser

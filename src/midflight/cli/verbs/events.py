@@ -29,8 +29,10 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("events", "Shows what has happened, oldest first.")
-    made.add_argument("job", metavar="JOB", nargs="?", default="", help="to this one only")
-    flags.switch(made, "-A", "--all-namespaces", help="in all namespaces")
+    made = flags.VerbParser("events", "Shows events, oldest first.")
+    made.add_argument(
+        "job", metavar="JOB", nargs="?", default="", help="only the events of this job"
+    )
+    flags.switch(made, "-A", "--all-namespaces", help="show the events of all namespaces")
     output.add(made)
     return made

@@ -91,9 +91,9 @@ def _gpus(found: Sequence[InstanceView], busy: Usage) -> str:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("get", "Shows a job and its instances.")
-    made.add_argument("job", metavar="JOB", nargs="?", help="its name")
+    made.add_argument("job", metavar="JOB", nargs="?", help="name of the job")
     jobs.add_type(made)
-    flags.switch(made, "-e", "--events", help="also what has happened to it")
-    flags.switch(made, "-g", "--gpus", help="also which GPUs its instances hold")
+    flags.switch(made, "-e", "--events", help="show its events")
+    flags.switch(made, "-g", "--gpus", help="show the GPUs of its instances")
     output.add(made)
     return made

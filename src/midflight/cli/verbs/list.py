@@ -60,7 +60,7 @@ def allocated(job: JobSummary) -> object:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("list", "Lists the jobs, newest first.")
     made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="those of all namespaces")
+    flags.switch(made, "-A", "--all-namespaces", help="list the jobs of all namespaces")
     jobs.add_type(made)
     output.add(made)
     return made

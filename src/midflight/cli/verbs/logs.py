@@ -127,16 +127,34 @@ def _absent(job: JobView, chosen: Sequence[InstanceView]) -> str:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("logs", "Prints what the instances of a job have printed.")
-    made.add_argument("job", metavar="JOB", help="its name")
-    flags.switch(made, "-f", "--follow", help="go on until the job is over")
-    flags.switch(made, "--all", help="of all instances, each line with its instance's name")
-    flags.switch(made, "--timestamps", help="each line with its time")
+    made = flags.VerbParser("logs", "Prints the output of a job's instances.")
+    made.add_argument("job", metavar="JOB", help="name of the job")
+    flags.switch(made, "-f", "--follow", help="follow the log until the job has ended")
+    flags.switch(made, "--all", help="show all instances, each line with the instance's name")
+    flags.switch(made, "--timestamps", help="show the time of each line")
     add = made.add_argument
-    add("-i", "--instance", default="", metavar="NAME", help="of this one (default: the chief)")
-    add("-t", "--tail", type=flags.number, default=-1, metavar="N", help="the last lines only")
-    add("--since", default="", metavar="TIME", help="what is younger, such as 1h or 5m30s")
-    add("--since-time", default="", metavar="MOMENT", help="what came after it (RFC 3339)")
-    add("-c", "--container", default="", metavar="NAME", help="of its pod, on a cluster")
+    add(
+        "-i",
+        "--instance",
+        default="",
+        metavar="NAME",
+        help="show this instance (default: the chief)",
+    )
+    add(
+        "-t",
+        "--tail",
+        type=flags.number,
+        default=-1,
+        metavar="N",
+        help="show only the last N lines",
+    )
+    add(
+        "--since",
+        default="",
+        metavar="TIME",
+        help="show lines younger than this, such as 1h or 5m30s",
+    )
+    add("--since-time", default="", metavar="MOMENT", help="show lines after this time (RFC 3339)")
+    add("-c", "--container", default="", metavar="NAME", help="container of the pod, on a cluster")
     jobs.add_type(made)
     return made

@@ -39,13 +39,13 @@ def _row(node: NodeView) -> tuple[object, ...]:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("node", "Shows the nodes, or changes one.")
+    made = flags.VerbParser("node", "Lists the nodes, or changes one.")
     made.add_argument(
         "action",
         choices=("list", *ACTIONS),
-        help="cordon: nothing new comes; drain: what is there moves away; "
-        "lose: all that is there is gone; return: it can be used again",
+        help="cordon: place nothing new there; drain: move its instances to other nodes; "
+        "lose: rehearse its loss; return: use it again",
     )
-    made.add_argument("name", metavar="NAME", nargs="?", default="", help="of the node")
+    made.add_argument("name", metavar="NAME", nargs="?", default="", help="name of the node")
     output.add(made)
     return made

@@ -35,16 +35,16 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     from midflight.operator import main as operator
 
-    made = flags.VerbParser("operator run", "Runs the jobs of a cluster, until it is told to stop.")
+    made = flags.VerbParser("operator run", "Runs the jobs of a cluster until it is stopped.")
     operator.add_options(made)
     return operator.main(made.read(argv))
 
 
 def parser() -> argparse.ArgumentParser:
     made = flags.VerbParser(
-        "operator", "Runs jobs on Kubernetes, or installs what does. Without a word: run."
+        "operator", "Runs jobs on Kubernetes, or installs the operator. Without an action: run."
     )
-    actions = made.add_subparsers(metavar="ACTION", title="what to do", parser_class=Parser)
+    actions = made.add_subparsers(metavar="ACTION", title="actions", parser_class=Parser)
     actions.add_parser("run", help="Runs the jobs of a cluster: the operator itself.")
     for action, module in MODULES.items():
         parent = importlib.import_module(module).parser()

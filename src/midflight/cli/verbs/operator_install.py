@@ -130,21 +130,26 @@ def _show(manifests: Objects, form: str) -> None:
 
 
 def parser() -> flags.VerbParser:
-    made = verb("install", "Installs the operator on a cluster, or another version of it.")
-    made.add_argument("--image", default="", help="of the operator (default midflight:VERSION)")
+    made = verb("install", "Installs the operator on a cluster, or upgrades it.")
     made.add_argument(
-        "--replicas", type=count_from(1), default=2, help="one works, the others wait (default 2)"
+        "--image", default="", help="image of the operator (default midflight:VERSION)"
+    )
+    made.add_argument(
+        "--replicas",
+        type=count_from(1),
+        default=2,
+        help="replicas; one leads, the others stand by (default 2)",
     )
     made.add_argument(
         "--namespaced",
         metavar="NAME",
         default="",
-        help="run the jobs of this namespace only, with rights in no other",
+        help="run only the jobs of this namespace, without rights in others",
     )
     flags.switch(made, "--dry-run", help="print the manifests and change nothing")
     flags.switch(
-        made, "--take-over", help="kinds of another operator, such as et-operator's, become ours"
+        made, "--take-over", help="take over definitions of another operator, such as et-operator"
     )
-    flags.switch(made, "--wait", help="until it is ready")
-    add_timeout(made, "of that")
+    flags.switch(made, "--wait", help="wait until it is ready")
+    add_timeout(made, "how long to wait")
     return made

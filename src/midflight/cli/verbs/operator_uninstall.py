@@ -70,9 +70,13 @@ def _confirm(what: str, yes: bool) -> None:
 
 
 def parser() -> flags.VerbParser:
-    made = verb("uninstall", "Takes the operator off a cluster.")
-    flags.switch(made, "--keep-jobs", help="they train on; the kinds stay as well")
-    flags.switch(made, "--delete-jobs", help="with all that belongs to them")
-    flags.switch(made, "-y", "--yes", help="do not ask")
-    add_timeout(made, "for the operator to clean up after jobs")
+    made = verb("uninstall", "Removes the operator from a cluster.")
+    flags.switch(
+        made, "--keep-jobs", help="leave jobs running; custom resource definitions stay as well"
+    )
+    flags.switch(
+        made, "--delete-jobs", help="delete all jobs first, with everything that belongs to them"
+    )
+    flags.switch(made, "-y", "--yes", help="do not ask for confirmation")
+    add_timeout(made, "how long to wait until the operator has cleaned up")
     return made

@@ -25,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("path", "Prints the folder of a job, or of one of its instances.")
-    made.add_argument("job", metavar="JOB", help="its name")
-    made.add_argument("instance", metavar="INSTANCE", nargs="?", default="", help="one of it")
+    made.add_argument("job", metavar="JOB", help="name of the job")
+    made.add_argument(
+        "instance", metavar="INSTANCE", nargs="?", default="", help="one of its instances"
+    )
     return made

@@ -27,9 +27,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> flags.VerbParser:
-    made = flags.VerbParser("prune", "Deletes finished jobs of a certain age.")
-    made.add_argument("-s", "--since", default="", metavar="TIME", help="at least so old; needed")
+    made = flags.VerbParser("prune", "Deletes jobs that finished some time ago.")
+    made.add_argument(
+        "-s",
+        "--since",
+        default="",
+        metavar="TIME",
+        help="delete what finished longer ago than this (required)",
+    )
     made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="in all namespaces")
+    flags.switch(made, "-A", "--all-namespaces", help="prune the jobs of all namespaces")
     output.add(made)
     return made

@@ -84,30 +84,44 @@ def parser() -> argparse.ArgumentParser:
     )
     add, count = parser.add_argument, count_from(1)
     add("run", metavar="RUN", help="the name of the run")
-    add("--to", type=count, metavar="N", help="so many members in all")
-    add("--add", type=count, default=0, metavar="N", help="so many more")
-    add("--remove", type=count, default=0, metavar="N", help="so many fewer, the newest first")
+    add("--to", type=count, metavar="N", help="number of members afterwards")
+    add("--add", type=count, default=0, metavar="N", help="number of members to add")
+    add(
+        "--remove",
+        type=count,
+        default=0,
+        metavar="N",
+        help="number of members to remove, newest first",
+    )
     add(
         "--remove-member",
         action="append",
         default=[],
         metavar="NAME",
-        help="this one leaves (may be repeated, and combined with --add)",
+        help="remove this member (may be repeated, and combined with --add)",
     )
-    add("--timeout", type=seconds, default=RESIZE, metavar="S", help="then it is taken back (60)")
+    add(
+        "--timeout",
+        type=seconds,
+        default=RESIZE,
+        metavar="S",
+        help="take the change back after this time (default 60)",
+    )
     add(
         "--wait",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="for the outcome (default: yes)",
+        help="wait for the outcome (default: yes)",
     )
     return parser
 
 
 def _job_parser() -> flags.VerbParser:
     made = flags.VerbParser("resize", "Changes the number of workers while they train.")
-    made.add_argument("job", metavar="JOB", help="its name")
-    made.add_argument("--to", type=flags.number, metavar="N", help="so many workers; needed")
-    flags.switch(made, "--wait", help="for the outcome (default: yes)", default=True)
+    made.add_argument("job", metavar="JOB", help="name of the job")
+    made.add_argument(
+        "--to", type=flags.number, metavar="N", help="number of workers afterwards (required)"
+    )
+    flags.switch(made, "--wait", help="wait for the outcome (default: yes)", default=True)
     scale_operations.add_wishes(made)
     return made

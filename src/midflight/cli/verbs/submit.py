@@ -180,11 +180,11 @@ def parser_of(kind: str) -> flags.VerbParser:
     """The flags of a job of this kind, and those of the verb itself."""
     made = submit_flags.parser(kind)
     section = made.add_argument_group("this command")
-    section.add_argument("-f", "--file", metavar="JOB.YAML", help="a job file; flags win over it")
-    flags.switch(section, "--dry-run", help="print the spec as YAML, and submit nothing")
-    flags.switch(section, "--wait", help="until it is over; the exit code says how it ended")
+    section.add_argument("-f", "--file", metavar="JOB.YAML", help="a job file; flags override it")
+    flags.switch(section, "--dry-run", help="print the spec as YAML and submit nothing")
+    flags.switch(section, "--wait", help="wait until it has ended; the exit code says how")
     section.add_argument(
-        "--timeout", type=durations.parse, default=0.0, metavar="TIME", help="of --wait"
+        "--timeout", type=durations.parse, default=0.0, metavar="TIME", help="how long --wait waits"
     )
     output.add(section)
     return made

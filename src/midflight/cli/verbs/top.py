@@ -54,8 +54,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = flags.VerbParser("top", "Shows who has which GPUs.")
-    kinds = made.add_subparsers(metavar="KIND", title="of what", parser_class=Parser)
+    made = flags.VerbParser("top", "Shows who uses which GPUs.")
+    kinds = made.add_subparsers(metavar="KIND", title="kinds", parser_class=Parser)
     for kind, parent in (("node", _node_parser()), ("job", _job_parser())):
         kinds.add_parser(
             kind, prog=parent.prog, parents=[parent], add_help=False, help=parent.description
@@ -165,16 +165,16 @@ def _details(node: NodeView) -> str:
 
 def _node_parser() -> flags.VerbParser:
     made = flags.VerbParser("top node", "Shows the GPUs of the nodes.")
-    made.add_argument("nodes", metavar="NODE", nargs="*", help="only these")
-    flags.switch(made, "-d", "--details", help="also which instances are there")
-    flags.switch(made, "-r", "--refresh", help="again every 2 seconds, until Ctrl-C")
+    made.add_argument("nodes", metavar="NODE", nargs="*", help="show only these")
+    flags.switch(made, "-d", "--details", help="show the instances of each node")
+    flags.switch(made, "-r", "--refresh", help="repeat every 2 seconds until Ctrl-C")
     flags.switch(made, "--metric", help="ignored: how busy GPUs are is not measured")
     made.add_argument(
         "-m",
         "--gpu-mode",
         choices=tuple(_MODES),
         default="",
-        help="n: nodes without GPUs; e: with; t, s: none here",
+        help="n: nodes without GPUs; e: nodes with GPUs; t, s: no nodes here",
     )
     output.add(made)
     return made
@@ -243,12 +243,14 @@ def _closely(job: JobView, instance: str, busy: Usage) -> str:
 
 
 def _job_parser() -> flags.VerbParser:
-    made = flags.VerbParser("top job", "Shows the GPUs of the jobs that are not over.")
-    made.add_argument("job", metavar="JOB", nargs="?", default="", help="this one, closely")
+    made = flags.VerbParser("top job", "Shows the GPUs of unfinished jobs.")
+    made.add_argument("job", metavar="JOB", nargs="?", default="", help="show this job in detail")
     made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="those of all namespaces")
-    flags.switch(made, "-r", "--refresh", help="again every 2 seconds, until Ctrl-C")
-    made.add_argument("-i", "--instance", default="", metavar="NAME", help="only this one of JOB")
+    flags.switch(made, "-A", "--all-namespaces", help="show the jobs of all namespaces")
+    flags.switch(made, "-r", "--refresh", help="repeat every 2 seconds until Ctrl-C")
+    made.add_argument(
+        "-i", "--instance", default="", metavar="NAME", help="show only this instance of JOB"
+    )
     jobs.add_type(made)
     output.add(made)
     return made

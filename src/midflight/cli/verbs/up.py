@@ -45,17 +45,17 @@ def _note(nodes: Sequence[NodeView]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=f"{program.name()} up", description="Starts the server of this user.")
+    parser = Parser(prog=f"{program.name()} up", description="Starts your server.")
     parser.add_argument(
         "--nodes",
         metavar="N",
         type=count_from(0),
-        help="simulate so many nodes on this machine; 0: use it as the one node that it is",
+        help="simulate this many nodes; 0: this machine is the only node",
     )
     parser.add_argument(
         "--gpus-per-node",
         metavar="M",
         type=count_from(0),
-        help="devices of each simulated node (default 0)",
+        help="GPUs of each simulated node (default 0)",
     )
     return parser

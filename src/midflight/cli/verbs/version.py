@@ -18,6 +18,6 @@ def main(argv: Sequence[str]) -> int:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("version", "Prints the version.")
-    flags.switch(made, "--short", help="the number alone")
-    flags.switch(made, "-v", "--verbose", help="also of what it runs on")
+    flags.switch(made, "--short", help="print only the number")
+    flags.switch(made, "-v", "--verbose", help="print the Python version and the platform too")
     return made

@@ -32,20 +32,20 @@ def main(argv: Sequence[str]) -> int:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("wait", "Waits for a job.")
-    made.add_argument("job", metavar="JOB", help="its name")
+    made.add_argument("job", metavar="JOB", help="name of the job")
     made.add_argument(
         "--for",
         dest="state",
         choices=("running", "finished", "gone"),
         default="finished",
-        help="(default finished)",
+        help="what to wait for (default finished)",
     )
     made.add_argument(
         "--timeout",
         type=durations.parse,
         default=0.0,
         metavar="TIME",
-        help="how long (default: as long as it takes)",
+        help="how long to wait (default: forever)",
     )
     output.add(made)
     return made
