@@ -1,23 +1,23 @@
-"""Every message that crosses a Midflight wire, as a frozen record.
+"""Every message that crosses a Midflight wire, as a frozen dataclass that loads quickly.
 
 Messages to the coordinator are past tense (something happened), messages from it are imperative
 (do this). `REGISTRY` is the whole vocabulary: what is not in it is refused. Three kinds of peers
 dial the coordinator: agents, members and clients (the command line).
 """
 
-from midflight.protocol.record import record
+from midflight.protocol.message import message
 from midflight.protocol.world import World
 
 # --- handshake: the only frames read before the secret is proven ------------------------------
 
 
-@record
+@message
 class Challenge:
     version: int
     nonce: str
 
 
-@record
+@message
 class Hello:
     version: int
     role: str  # agent | member | client
@@ -26,12 +26,12 @@ class Hello:
     proof: str
 
 
-@record
+@message
 class Accepted:
     proof: str
 
 
-@record
+@message
 class Refused:
     reason: str
 
@@ -39,14 +39,14 @@ class Refused:
 # --- agent to coordinator ---------------------------------------------------------------------
 
 
-@record
+@message
 class RunningMember:
     member: str
     slot: int
     pid: int
 
 
-@record
+@message
 class AgentJoined:
     """First message of an agent, and again after each reconnect."""
 
@@ -57,39 +57,39 @@ class AgentJoined:
     door: str = ""  # HOST:PORT where this process would carry the coordinator on; "": it would not
 
 
-@record
+@message
 class AgentBeat:
     pass
 
 
-@record
+@message
 class AgentLeaving:
     """The host goes away in `notice` seconds (SIGTERM to the agent, a preemption notice)."""
 
     notice: float
 
 
-@record
+@message
 class MemberStarted:
     member: str
     pid: int
     warm: bool
 
 
-@record
+@message
 class MemberNotStarted:
     member: str
     reason: str
 
 
-@record
+@message
 class MemberExited:
     member: str
     code: int  # negative: the number of the signal that ended it
     tail: str  # the last lines of its stderr
 
 
-@record
+@message
 class MemberProbed:
     """What the host says of a member's process: `running`, `stopped` or `gone`."""
 
@@ -97,19 +97,19 @@ class MemberProbed:
     state: str
 
 
-@record
+@message
 class PortFound:
     port: int
 
 
-@record
+@message
 class StateKept:
     """This agent has the state of that number in its memory."""
 
     number: int
 
 
-@record
+@message
 class Output:
     member: str
     stream: str  # stdout | stderr
@@ -120,7 +120,7 @@ class Output:
 # --- coordinator to agent ---------------------------------------------------------------------
 
 
-@record
+@message
 class StartMember:
     member: str
     slot: int
@@ -132,7 +132,7 @@ class StartMember:
     environment: dict[str, str]  # beside what the agent itself knows
 
 
-@record
+@message
 class StopMember:
     """End a process: SIGTERM, and SIGKILL after `grace` seconds (0: SIGKILL at once)."""
 
@@ -140,22 +140,22 @@ class StopMember:
     grace: float
 
 
-@record
+@message
 class ProbeMember:
     member: str
 
 
-@record
+@message
 class FindPort:
     """Name a free port on your host, for a script that hosts its own rendezvous."""
 
 
-@record
+@message
 class AgentBeatHeard:
     pass
 
 
-@record
+@message
 class Shutdown:
     """Take all members down and end."""
 
@@ -164,7 +164,7 @@ class Shutdown:
     code: int = 0  # how the job ended
 
 
-@record
+@message
 class KeepState:
     """Keep this in memory: with it, another process can carry the coordinator on."""
 
@@ -176,7 +176,7 @@ class KeepState:
 # --- member to coordinator --------------------------------------------------------------------
 
 
-@record
+@message
 class MemberJoined:
     """First message of a member, and again after each reconnect."""
 
@@ -186,14 +186,14 @@ class MemberJoined:
     parameters: str  # fingerprint of names, shapes and types; "" if there is no model
 
 
-@record
+@message
 class Beat:
     step: int
     horizon: int  # the furthest step for which data has been asked for already
     waiting: bool  # inside a collective
 
 
-@record
+@message
 class MemberReady:
     """The group of the coming generation is connected, and buffers are at hand."""
 
@@ -202,7 +202,7 @@ class MemberReady:
     horizon: int
 
 
-@record
+@message
 class MemberNotReady:
     """The coming generation could not be prepared here."""
 
@@ -210,7 +210,7 @@ class MemberNotReady:
     reason: str
 
 
-@record
+@message
 class MemberSettled:
     """This member is in the generation, holds the state, and goes on with `step`."""
 
@@ -218,7 +218,7 @@ class MemberSettled:
     step: int
 
 
-@record
+@message
 class MemberBroke:
     """A collective of the generation failed here."""
 
@@ -227,21 +227,21 @@ class MemberBroke:
     reason: str
 
 
-@record
+@message
 class MemberLeaving:
     """This process has been told to end within `notice` seconds."""
 
     notice: float
 
 
-@record
+@message
 class MemberFinished:
     """The script has come to the end of its training."""
 
     step: int
 
 
-@record
+@message
 class MemberFailed:
     """The script raised; what it would have printed is in `error`."""
 
@@ -249,14 +249,14 @@ class MemberFailed:
     kind: str  # the exception's class
 
 
-@record
+@message
 class KeySet:
     generation: int
     key: str
     value: str  # base64
 
 
-@record
+@message
 class KeyAdd:
     generation: int
     key: str
@@ -264,7 +264,7 @@ class KeyAdd:
     ticket: int
 
 
-@record
+@message
 class KeysWanted:
     """Answer with KeyValues as soon as all keys are there."""
 
@@ -276,14 +276,14 @@ class KeysWanted:
 # --- coordinator to member --------------------------------------------------------------------
 
 
-@record
+@message
 class Form:
     """Form this world now: connect, agree on the newest step, pass the state on, go on."""
 
     world: World
 
 
-@record
+@message
 class Prepare:
     """Connect this coming world in the background, while training goes on in the old one."""
 
@@ -291,7 +291,7 @@ class Prepare:
     joiners: tuple[str, ...]
 
 
-@record
+@message
 class Switch:
     """From `step` on, the prepared world is valid. Members that it does not name leave there."""
 
@@ -300,21 +300,21 @@ class Switch:
     step: int
 
 
-@record
+@message
 class Abandon:
     """Forget the prepared generation; it will never be."""
 
     generation: int
 
 
-@record
+@message
 class Over:
     """This generation and all before it are over: cut their connections, so that calls fail."""
 
     generation: int
 
 
-@record
+@message
 class Dismiss:
     """Nothing more is wanted of this member. `failed` says that it should end with an error."""
 
@@ -322,13 +322,13 @@ class Dismiss:
     failed: bool
 
 
-@record
+@message
 class KeyValues:
     ticket: int
     values: tuple[str, ...]
 
 
-@record
+@message
 class BeatHeard:
     pass
 
@@ -336,7 +336,7 @@ class BeatHeard:
 # --- clients ----------------------------------------------------------------------------------
 
 
-@record
+@message
 class ResizeRequested:
     """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant."""
 
@@ -347,42 +347,42 @@ class ResizeRequested:
     timeout: float
 
 
-@record
+@message
 class StatusRequested:
     pass
 
 
-@record
+@message
 class StopRequested:
     reason: str
 
 
-@record
+@message
 class HostsChanged:
     """The launcher's discovery says which hosts there are now (host name to slots)."""
 
     hosts: dict[str, int]
 
 
-@record
+@message
 class JobLives:
     """The job of this name is under way already, and its coordinator is there: join it."""
 
     address: str
 
 
-@record
+@message
 class Progress:
     line: str
 
 
-@record
+@message
 class RequestEnded:
     ok: bool
     detail: str
 
 
-@record
+@message
 class MemberStatus:
     name: str
     rank: int | None  # None: not in the world (yet, or any more)
@@ -392,7 +392,7 @@ class MemberStatus:
     state: str
 
 
-@record
+@message
 class HostStatus:
     name: str
     slots: int
@@ -400,7 +400,7 @@ class HostStatus:
     cooling: float  # seconds until it is used again
 
 
-@record
+@message
 class Status:
     name: str
     phase: str

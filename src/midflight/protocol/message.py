@@ -1,4 +1,4 @@
-"""`@record`: a frozen dataclass that loads quickly.
+"""`@message`: a frozen dataclass that loads quickly.
 
 `@dataclass(frozen=True)` compiles six methods for every class, about 0.4 ms, and every process of a
 job loads all messages when it starts. Here only `__init__` is compiled; what the other methods do
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True)
-def record(kind: type[T]) -> type[T]:
+def message(kind: type[T]) -> type[T]:
     kind.__doc__ = kind.__doc__ or kind.__name__  # dataclass would make one of the signature
     for method in (__repr__, __eq__, __hash__, __setattr__, __delattr__):
         setattr(kind, method.__name__, method)
