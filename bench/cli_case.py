@@ -26,7 +26,7 @@ from midflight.controller.state import Cluster, Phase
 from midflight.errors import NotFound
 from midflight.protocol import codec
 from midflight.server.journal import Journal
-from midflight.server.starting import ensure
+from midflight.server.startup import ensure
 
 FINISHED = 1000
 RUNNING = 50

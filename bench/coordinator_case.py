@@ -21,7 +21,7 @@ from bench.usage import cpu_seconds, resident_megabytes
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import AsyncWire, dial
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 SIZES = (250, 500, 1000)
 HOSTS = 10

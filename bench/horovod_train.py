@@ -21,7 +21,7 @@ def main(megabytes: int) -> None:
     recorder = Recorder.from_env()
     part = task.Share(0, 1)
 
-    @hvd.elastic.run
+    @hvd.elastic.run  # type: ignore[untyped-decorator]  # horovod has no types
     def train(state: hvd.elastic.TorchState) -> None:
         part.rank, part.size = hvd.rank(), hvd.size()
         for x, y in task.batches(megabytes, part, state.step):

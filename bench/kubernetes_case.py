@@ -21,6 +21,7 @@ from bench.processes import BenchError
 from bench.rows import Row
 from bench.usage import cpu_seconds, resident_megabytes
 from midflight.backends.kubernetes.definitions.crds import crds
+from tests import packages
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.plane.control import Plane
@@ -41,7 +42,7 @@ SPACE = "bench"
 def run() -> list[Row]:
     try:
         programs = binaries.obtain()
-    except binaries.Missing as missing:
+    except packages.Missing as missing:
         raise BenchError(str(missing)) from None
     with tempfile.TemporaryDirectory(prefix="mf-") as folder:
         plane = Plane.start(programs, crds())

@@ -13,7 +13,7 @@ from bench.processes import Run
 from bench.systems import Shape
 from midflight.protocol.messages import ResizeRequested
 from midflight.run.calling import call
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 NAME = "bench"
 SCRIPT = Path(__file__).with_name("midflight_train.py")

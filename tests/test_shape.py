@@ -6,6 +6,7 @@ contracts still name modules that exist.
 """
 
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def test_help_is_printed_where_no_third_party_package_is_installed(program: str)
         done = run_python("-S", "-m", program, "--help", PYTHONPATH=str(SOURCE))
     assert done.returncode == 0, done.stderr
     assert "usage" in done.stdout.lower()
+
+
+def test_the_files_that_contributors_are_sent_to_exist() -> None:
+    rows = re.findall(r"^\| .* \|$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([\w/*]+(?:\.py|/))`", row)}
+    found = {name for name in named if list((SOURCE / "midflight").glob(name.rstrip("/")))}
+    assert len(named) > 15
+    assert named == found, f"these moved: {named - found}"
 
 
 def test_the_import_contracts_name_only_modules_that_exist() -> None:

@@ -102,7 +102,7 @@ class Buckets:
 
 def make_manager(number: int, model: Any, optimizer: Any) -> tuple[Any, Any]:
     """The manager and its group; each replica is a world of one with a store of its own."""
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # not in its __all__
     from torchft import Manager, ProcessGroupGloo
 
     def load(state: dict[str, Any]) -> None:

@@ -5,12 +5,15 @@ Nothing but the standard library, loaded when it is used: the command line start
 
 import http.client
 import json
+import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote, urlencode
 
+from midflight.console import become, user_shell
+from midflight.deadlines import SERVER_ANSWER
 from midflight.errors import (
     Exists,
     JobFailed,
@@ -21,6 +24,7 @@ from midflight.errors import (
     Unreachable,
     UsageError,
 )
+from midflight.protocol.cluster_api import ignore
 from midflight.protocol.views import (
     EventView,
     GpuView,
@@ -32,7 +36,6 @@ from midflight.protocol.views import (
     ServerView,
 )
 
-SECONDS = 30.0  # for an answer that does not wait for anything
 ERRORS: dict[str, type[MidflightError]] = {
     "usage": UsageError,
     "conflict": Exists,
@@ -55,6 +58,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
+    """The `ClusterApi` of this machine."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -83,7 +88,7 @@ class Client:
 
     # --- jobs -------------------------------------------------------------------------------
 
-    def submit(self, spec: Mapping[str, Any]) -> JobView:
+    def submit(self, spec: Mapping[str, Any], created: Callable[[str], None] = ignore) -> JobView:
         return cast(JobView, self._ask("POST", "/jobs", body=spec))
 
     def jobs(self, namespace: str, kind: str = "") -> list[JobSummary]:
@@ -96,11 +101,12 @@ class Client:
     def delete(self, namespace: str, name: str) -> None:
         self._ask("DELETE", _job(namespace, name))
 
-    def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView:
-        """`until` is running, finished or gone; TimedOut if it is not so by then."""
+    def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView | None:
+        """The job once it is running or finished, None once it is gone; or else TimedOut."""
         query = {"until": until, "timeout": f"{timeout:g}"}
         path = f"{_job(namespace, name)}/wait"
-        return cast(JobView, self._ask("GET", path, query, timeout=timeout + SECONDS))
+        found = self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER)
+        return cast(JobView | None, found)
 
     def scale(self, namespace: str, name: str, wish: Mapping[str, Any]) -> OperationView:
         return cast(OperationView, self._ask("POST", f"{_job(namespace, name)}/scale", body=wish))
@@ -111,7 +117,7 @@ class Client:
         """As soon as it has changed more than `after` times, or as it is after `timeout`."""
         path = f"{_job(namespace, name)}/operations/{quote(operation, safe='')}"
         query = {"after": str(after), "timeout": f"{timeout:g}"}
-        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SECONDS))
+        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER))
 
     def events(self, namespace: str, name: str = "") -> list[EventView]:
         if name:
@@ -133,7 +139,7 @@ class Client:
 
     def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Pieces of text as they come; with `follow` in the query, until the job is over."""
-        connection = _UnixConnection(self.path, SECONDS)
+        connection = _UnixConnection(self.path, SERVER_ANSWER)
         try:
             answer = self._send(connection, "GET", f"{_job(namespace, name)}/logs", query, None)
             if connection.sock is not None:  # None: the answer has taken it over, and ends with it
@@ -143,6 +149,16 @@ class Client:
         finally:
             connection.close()
 
+    def attach(self, job: JobView, instance: str, container: str, command: Sequence[str]) -> int:
+        """Replaces this process: in the job's working folder, with the job's variables."""
+        working = str(job["spec"].get("working_dir", ""))
+        folder = working if working and Path(working).is_dir() else job["folder"]
+        try:
+            os.chdir(folder)
+        except OSError as error:
+            raise JobFailed(f"cannot enter {folder}: {error.strerror}") from None
+        become(command or [user_shell(os.environ)], variables(job, instance, os.environ))
+
     # --- asking -----------------------------------------------------------------------------
 
     def _ask(
@@ -151,7 +167,7 @@ class Client:
         path: str,
         query: Mapping[str, str] | None = None,
         body: object = None,
-        timeout: float = SECONDS,
+        timeout: float = SERVER_ANSWER,
     ) -> object:
         connection = _UnixConnection(self.path, timeout)
         try:
@@ -204,3 +220,21 @@ def _error(body: bytes) -> MidflightError:
 
 def _job(namespace: str, name: str) -> str:
     return f"/jobs/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def variables(job: JobView, instance: str, own: Mapping[str, str]) -> dict[str, str]:
+    """As the job's own processes have them, as far as they can be told from outside."""
+    spec = job["spec"]
+    found = {**own, **spec.get("environment", {}), **spec.get("env", {})}
+    path = found.get("PATH", os.defpath)
+    nodes = {each["name"]: each["node"] for each in job["instances"]}
+    return {
+        **found,
+        "PATH": f"{job['folder']}/bin{os.pathsep}{path}",
+        "MIDFLIGHT_JOB": job["name"],
+        "MIDFLIGHT_NAMESPACE": job["namespace"],
+        "MIDFLIGHT_INSTANCE": instance,
+        "MIDFLIGHT_NODE": nodes.get(instance, ""),
+        "MIDFLIGHT_JOB_DIR": job["folder"],
+        "MIDFLIGHT_HOSTFILE": f"{job['folder']}/edl/hostfile",
+    }

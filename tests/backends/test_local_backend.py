@@ -396,7 +396,7 @@ def test_a_source_that_cannot_be_fetched_is_told(tmp_path: Path) -> None:
 def test_a_command_without_training_absorbs_any_size(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         job = job_of("mpirun ./train")
-        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 20.0), cluster_of(job))
+        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 20.0, "1"), cluster_of(job))
         ended = await scene.hears(ResizeEnded)
         assert (ended.operation, ended.ok) == ("demo-1", True)
         assert ended.detail.startswith("no training takes part")
@@ -408,7 +408,7 @@ def test_a_command_without_training_absorbs_any_size(tmp_path: Path) -> None:
 def test_a_run_that_does_not_come_is_told_as_a_failed_resize(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         job = job_of("python train.py")
-        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 0.3), cluster_of(job))
+        scene.backend.carry_out(AskResize(KEY, "demo-1", 4, (), 0.3, "1"), cluster_of(job))
         ended = await scene.hears(ResizeEnded)
         assert not ended.ok
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from midflight.backends.local import identity, keeper
+from midflight.backends.local.process_watch import Watch
 from midflight.backends.local.processes import KEEPER_KILLED, Keepers
 from midflight.backends.local.reports import Ended, NotStarted, Running, has_keeper, read_state
-from midflight.backends.local.watching import Watch
 from tests.backends.instances import (
     PATIENCE,
     ended,

@@ -24,7 +24,7 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.wire import AsyncWire, accept
 from midflight.run.calling import call_async
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 MEMBERS = (
     MemberStatus("m1", 0, "demo-worker-0", 11, 5, "active"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import Accepted, Challenge, Hello
 from midflight.protocol.wire import FRAME_LIMIT, VERSION, SyncWire, check_hello, new_nonce, proof
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 GONE = object()  # an answer: nobody is there any more
 

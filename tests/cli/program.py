@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Arena = Callable[..., "Done"]
-# What is only a part of a verb can be called by the name of its module.
 CODE = """
 import sys
-from midflight.cli import main
+from midflight.cli.main import main
 sys.argv[0] = sys.argv.pop(1)
-for verb in sys.argv[1:2]:
-    main.VERBS.setdefault(verb, (f"midflight.cli.{verb}", verb))
-sys.exit(main.main(sys.argv[1:]))
+sys.exit(main())
 """
 
 

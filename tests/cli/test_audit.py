@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from midflight.cli.main import main
 from midflight.protocol.job import JobSpec
+from midflight.rundir import RunDir
 from midflight.runtime.audit import (
     Comparison,
     Record,
@@ -19,7 +21,6 @@ from midflight.runtime.audit import (
     parse_comparisons,
 )
 from midflight.runtime.plan import Cursor, Plan, Seat, share
-from midflight.store.rundir import RunDir
 
 PLAN = Plan(samples=25, global_batch_size=10, epochs=2)
 
@@ -92,7 +93,7 @@ def _place(record: Record) -> tuple[int, int, int, int]:
 
 def test_one_sample_too_few_in_a_share_is_missing() -> None:
     records = worlds(2)
-    records[3] = Record(*_first(records[3]), records[3].own - 1)
+    records[3] = replace(records[3], own=records[3].own - 1)
     report = judge(records)
     assert (report.missing, report.duplicated) == (1, 0)
     assert report.problems == ("step 1: m1, rank 1 of 2, used 4 samples; its share was 5",)
@@ -101,23 +102,19 @@ def test_one_sample_too_few_in_a_share_is_missing() -> None:
 def test_the_shards_of_deterministic_mode_explain_uneven_shares() -> None:
     plan = Plan(samples=25, global_batch_size=10, shards=4)
     records = [
-        Record(*_first(record), sum(p.stop - p.start for p in pieces))
+        replace(record, own=sum(p.stop - p.start for p in pieces))
         for record in worlds(3, epochs=1)
         for pieces in [plan.pieces(PLAN.extent_at(_cursor(record.step)), record.rank, 3)]
     ]
     assert [record.own for record in records[:3]] == [6, 2, 2]
     assert judge(records).ok
-    wrong = Record(*_first(records[1]), 3)
+    wrong = replace(records[1], own=3)
     assert judge([records[0], wrong, *records[2:]]).missing > 0
-
-
-def _first(record: Record) -> list[Any]:
-    return [getattr(record, name) for name in Record.__slots__][:-1]
 
 
 def test_a_share_that_two_members_used_is_duplicated() -> None:
     records = worlds(2)
-    again = Record("m7", *_first(records[0])[1:], records[0].own)
+    again = replace(records[0], member="m7")
     report = judge([*records, again])
     assert (report.missing, report.duplicated) == (0, 5)
     assert "m0 and m7 both used the share of rank 0 of 2" in report.problems[0]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.cli import resize
 from midflight.cli.main import main
+from midflight.cli.verbs import resize
 from midflight.coordinator.client import Patience
 from midflight.protocol.messages import Progress, RequestEnded, ResizeRequested
 from tests.cli.fake_coordinator import GONE, FakeCoordinator

@@ -3,7 +3,7 @@
 import json
 import signal
 
-from midflight.cli.status import as_text
+from midflight.cli.verbs.status import as_text
 from midflight.protocol.messages import HostStatus, MemberStatus, Status
 from tests.run.scripts import RANK, WAIT, python
 from tests.run.site import Site

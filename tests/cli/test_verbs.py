@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import midflight
-from midflight.cli.main import VERBS, main
+from midflight.cli.main import main
+from midflight.cli.verbs import VERBS
 
 
 def test_every_verb_can_be_asked_for_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from midflight.client import Client
 from midflight.errors import NotFound
 from midflight.protocol.views import JobView
-from midflight.server.crashing import VARIABLE
+from midflight.server.crash_points import VARIABLE
 from midflight.server.folder import SOCKET
 from tests.guides.terminal import Terminal
 from tests.run.site import eventually

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import Unreachable
-from midflight.server.crashing import POINTS, VARIABLE
+from midflight.server.crash_points import POINTS, VARIABLE
 from tests.cluster.home import SPACE, Home
 from tests.guides.scripts import SYNTHETIC
 from tests.run.site import eventually

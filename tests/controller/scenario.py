@@ -12,7 +12,7 @@ from midflight.controller import commands as do
 from midflight.controller import events, roster
 from midflight.controller.deadlines import next_deadline
 from midflight.controller.handle import handle
-from midflight.controller.scaling import objection, operation_id, resolve
+from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import Kind, Spec, Sync
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation, Stage
 from midflight.protocol import codec
@@ -116,7 +116,7 @@ class Scenario:
         )
 
     def node(self, action: str, name: str) -> None:
-        kinds = {
+        kinds: dict[str, Callable[[float, str], events.Event]] = {
             "cordon": events.NodeCordoned,
             "drain": events.NodeDrained,
             "lose": events.NodeLost,

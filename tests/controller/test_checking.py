@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from midflight.controller.checking import check, refusal
 from midflight.controller.spec import Container, Kind, Spec, Sync
+from midflight.controller.spec_check import check, refusal
 from midflight.errors import Exists, UsageError
 from tests.controller.scenario import Scenario
 

@@ -4,7 +4,7 @@ import pytest
 
 from midflight.controller import commands as do
 from midflight.controller import events
-from midflight.controller.ending import Fate, described, replaces
+from midflight.controller.instance_end import Fate, described, replaces
 from midflight.controller.state import Phase, Stage
 from tests.controller.scenario import Scenario, node
 

@@ -5,10 +5,10 @@ Numbers and letters are those of the reference's list.
 
 from midflight.controller import commands as do
 from midflight.controller import events, views
-from midflight.controller.ending import Fate, replaces
 from midflight.controller.handle import handle
-from midflight.controller.operating import HISTORY
-from midflight.controller.scaling import objection
+from midflight.controller.instance_end import Fate, replaces
+from midflight.controller.operations import HISTORY
+from midflight.controller.scale_rules import objection
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Phase, Progress, Stage
 from tests.controller.scenario import Scenario, node

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from midflight.controller.scaling import objection, operation_id, resolve
+from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.state import Job, Phase
 from tests.controller.scenario import Scenario, node
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from midflight.controller import events
 from midflight.controller.deadlines import next_deadline
-from midflight.controller.scaling import objection
+from midflight.controller.scale_rules import objection
 from midflight.controller.state import OPEN, Stage
 from tests.controller.scenario import GIT, Scenario, node
 

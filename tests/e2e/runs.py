@@ -23,7 +23,7 @@ from midflight.errors import MidflightError
 from midflight.protocol import codec
 from midflight.protocol.messages import StatusRequested
 from midflight.protocol.wire import dial_blocking
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 COUNTING = Path(__file__).with_name("counting.py")
 PATIENCE = 90.0  # a generous deadline for anything on a loaded machine

@@ -17,7 +17,7 @@ import pytest
 
 from midflight.protocol.messages import Challenge, Refused
 from midflight.protocol.wire import HANDSHAKE_LIMIT, SyncWire, answer_challenge, dial_blocking
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 from tests.e2e.runs import PATIENCE, Run, check_complete, ranked
 
 pytestmark = pytest.mark.slow

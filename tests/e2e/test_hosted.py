@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 from tests.e2e.runs import Run, check_complete, coordinator_of
 
 pytestmark = pytest.mark.slow

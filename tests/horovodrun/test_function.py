@@ -97,7 +97,7 @@ def test_a_function_that_cannot_travel_is_refused_with_advice(
     def no_cloudpickle(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(shipping.importlib, "import_module", no_cloudpickle)
+    monkeypatch.setattr("importlib.import_module", no_cloudpickle)
     with pytest.raises(UsageError, match="install cloudpickle"):
         shipping.ship(tmp_path, lambda: 1, (), None)
 

@@ -25,11 +25,11 @@ from midflight.backends.kubernetes.manifests.manifest_flags import toleration, v
 from midflight.backends.kubernetes.manifests.rendering import objects_of, scale_object
 from midflight.backends.kubernetes.names import SYNC
 from midflight.backends.kubernetes.objects.reading import spec_of as spec_read
-from midflight.cli import submit_flags
 from midflight.cli.job_types import to_submit
-from midflight.cli.submitting import Place, spec_of
-from midflight.controller.checking import check
+from midflight.cli.submit_spec import Place, spec_of
+from midflight.cli.verbs.submit import parser_of
 from midflight.controller.spec import Container, Kind, Spec, Sync
+from midflight.controller.spec_check import check
 from midflight.errors import UsageError
 from tests.kubernetes.submissions import FILES, SUBMISSIONS
 
@@ -51,7 +51,7 @@ def submitted(typed: str) -> Spec:
     """The spec that the command line makes of it, for a cluster."""
     _, kind, *rest = words_of(typed)
     kind = to_submit(kind)
-    options = submit_flags.parser(kind).read(rest)
+    options = parser_of(kind).read(rest)
     spec = spec_of(options, kind, {}, Place(Path("/"), Path("/"), {}, cluster=True))
     check(spec)
     return spec

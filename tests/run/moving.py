@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 from tests.e2e.runs import Run
 from tests.store.etcd_process import free_port
 

@@ -12,7 +12,7 @@ from typing import Any
 import midflight
 from midflight.client import Client
 from midflight.server.folder import LOG, SOCKET
-from midflight.server.starting import running
+from midflight.server.startup import running
 from tests.run.site import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,8 +92,8 @@ class Site:
         self.process.wait(10)
 
     def command(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        code = f"import sys; from midflight.cli.{arguments[0]} import main; from"
-        code += " midflight.run.arguments import exit_code_of"
+        code = f"import sys; from midflight.cli.verbs.{arguments[0]} import main; from"
+        code += " midflight.console import exit_code_of"
         code += "; sys.exit(exit_code_of(lambda: main(sys.argv[1:])))"
         return subprocess.run(
             [sys.executable, "-P", "-c", code, *arguments[1:]],

@@ -32,7 +32,7 @@ def test_a_job_is_submitted_listed_shown_and_deleted(client: Client, site: Site)
     made = client.submit(spec())
     assert (made["name"], made["namespace"], made["type"]) == ("bert", "default", "etjob")
     job = client.wait("default", "bert", "running", 10)
-    assert job["status"] == "RUNNING"
+    assert job is not None and job["status"] == "RUNNING"
     assert {i["name"] for i in job["instances"]} == {
         "bert-launcher",
         "bert-worker-0",

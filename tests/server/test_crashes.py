@@ -8,7 +8,7 @@ import pytest
 
 from midflight.client import Client
 from midflight.errors import MidflightError, UsageError
-from midflight.server.crashing import POINTS, VARIABLE, passing_from
+from midflight.server.crash_points import POINTS, VARIABLE, passing_from
 from tests.run.site import eventually
 from tests.server.site import Site, spec
 

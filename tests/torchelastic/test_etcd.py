@@ -99,8 +99,8 @@ def test_a_signal_ends_all_in_time_even_if_etcd_is_away(site: Site, start_etcd: 
 
 
 def test_an_etcd_that_does_not_answer_is_named(site: Site) -> None:
-    flags = ("--rdzv-backend=etcd", f"--rdzv-endpoint=127.0.0.1:{free_port()}")
-    flags = (*flags, "--rdzv-conf=join_timeout=1")
+    flags = ["--rdzv-backend=etcd", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    flags += ["--rdzv-conf=join_timeout=1"]
     node = Job(site, *flags).start()
     assert node.ends(30.0) == 1
     assert len(node.lines) == 1 and "--rdzv-endpoint" in node.lines[0], node.lines

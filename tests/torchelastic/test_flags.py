@@ -47,7 +47,7 @@ def test_every_flag_has_both_spellings(dash: str) -> None:
     assert (options.max_restarts, options.role, options.local_addr) == (5, "trainer", "10.0.0.1")
     assert options.logs.folder == "logs" and options.logs.redirects is Std.OUT
     assert options.logs.tee == {0: Std.ALL, 1: Std.ERR}
-    assert options.logs.shown == {0, 2}
+    assert options.logs.shown == frozenset({0, 2})
     assert options.command == ("./train", "--nnodes=9")
     assert options.grace == 9.0 and options.signals == (signal.SIGTERM,)
     spec = options.spec()

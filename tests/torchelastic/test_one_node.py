@@ -122,8 +122,8 @@ TALK = (
 def test_streams_go_where_they_are_sent(site: Site) -> None:
     script = python(site, "talk", TALK)
     logs = site.folder / "logs"
-    flags = ("--nproc-per-node=2", f"--log-dir={logs}", "--rdzv-backend=c10d", "--rdzv-id=talk")
-    flags = (*flags, "--rdzv-endpoint=localhost:0", "--redirects=1:1", "--tee=0:3")
+    flags = ["--nproc-per-node=2", f"--log-dir={logs}", "--rdzv-backend=c10d", "--rdzv-id=talk"]
+    flags += ["--rdzv-endpoint=localhost:0", "--redirects=1:1", "--tee=0:3"]
     lines = finish(torchrun(site, *flags, "--role=worker", script))
     assert sorted(lines) == ["[worker0]:err 0", "[worker0]:out 0", "err 1"]
     (folder,) = logs.glob("talk_*")

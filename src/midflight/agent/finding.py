@@ -7,7 +7,7 @@ and the address to be written, for as long as whoever started it lets it.
 import time
 from pathlib import Path
 
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 _LOOK_SECONDS = 0.05  # a file gives no event
 

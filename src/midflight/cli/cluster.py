@@ -1,46 +1,46 @@
 """Whom the verbs ask: the server on this machine, or a cluster, as was chosen.
 
-Both have the same methods and give the same answers, so most verbs do not know which it is.
+Both satisfy `ClusterApi`, so most verbs do not know which it is.
 """
 
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from midflight.cli import choosing, common_flags
+from midflight.cli import common_flags, contexts
 from midflight.home import home
 
 if TYPE_CHECKING:
     from midflight.backends.kubernetes.client.verbs import KubernetesClient
-    from midflight.client import Client
+    from midflight.protocol.cluster_api import ClusterApi
 
 
-def connect() -> "Client":
+def connect() -> "ClusterApi":
     """The server of this user, started if there is none; or the cluster."""
     if (cluster := kubernetes()) is not None:
-        return cast("Client", cluster)
-    from midflight.server.starting import ensure
+        return cluster
+    from midflight.server.startup import ensure
 
     return ensure(home(os.environ))
 
 
-def connect_if_running() -> "Client | None":
+def connect_if_running() -> "ClusterApi | None":
     if (cluster := kubernetes()) is not None:
-        return cast("Client", cluster)
-    from midflight.server.starting import running
+        return cluster
+    from midflight.server.startup import running
 
     return running(home(os.environ))
 
 
 def is_kubernetes() -> bool:
-    return not choosing.now(common_flags.config()).is_local
+    return not contexts.now(common_flags.config()).is_local
 
 
 def kubernetes() -> "KubernetesClient | None":
     """None if this machine was chosen."""
-    chosen = choosing.now(common_flags.config())
+    chosen = contexts.now(common_flags.config())
     if chosen.is_local:
         return None
     from midflight.backends.kubernetes.client.connection import open_connection
     from midflight.backends.kubernetes.client.verbs import KubernetesClient
 
-    return KubernetesClient(open_connection(choosing.settings(chosen), chosen.namespace))
+    return KubernetesClient(open_connection(contexts.settings(chosen), chosen.namespace))

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from midflight.cli import choosing, messages
+from midflight.cli import contexts, messages
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.errors import UsageError
 
@@ -84,20 +84,20 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--namespace",
         default=_used.namespace,
         metavar="NAME",
-        help=f"of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
+        help=f"namespace of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
     )
     add(
         "--loglevel",
         default=_used.loglevel,
         metavar="LEVEL",
-        help="debug, info, warn or error (default %(default)s)",
+        help="lowest level of messages: debug, info, warn or error (default %(default)s)",
     )
     add("--arena-namespace", default=_used.arena_namespace, help=argparse.SUPPRESS)
     add(
         "--config",
         default=_used.config,
         metavar="FILE",
-        help="a kubeconfig: work on its cluster (default: see `midflight context`)",
+        help="kubeconfig of the cluster to use (default: see `midflight context`)",
     )
 
 
@@ -106,7 +106,7 @@ def note(options: argparse.Namespace) -> None:
     global _used
     _used = replace(_used, config=options.config)
     options.said_namespace = options.namespace
-    options.namespace = options.namespace or choosing.namespace(options.config)
+    options.namespace = options.namespace or contexts.namespace(options.config)
     messages.set_level(options.loglevel)
     if options.arena_namespace:
         messages.debug("--arena-namespace is ignored: nothing here is looked for in a namespace")

@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from midflight.cli import common_flags, durations, messages, program
+from midflight.arguments import Parser
+from midflight.cli import common_flags, messages, program
 from midflight.errors import UsageError
-from midflight.run.arguments import Parser
 
 _YES = (None, "1", "t", "T", "true", "TRUE", "True")
 _NO = ("0", "f", "F", "false", "FALSE", "False")
@@ -146,10 +146,6 @@ def number(text: str) -> int:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"wanted a whole number, got {text!r}") from None
-
-
-def duration(text: str) -> float:
-    return durations.parse(text)
 
 
 def pair(text: str) -> tuple[str, str]:

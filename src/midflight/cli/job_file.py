@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from midflight.cli import durations, job_types
+from midflight import durations
+from midflight.cli import job_types
 from midflight.controller.spec import HIDDEN, Container, Spec, Sync
 from midflight.errors import UsageError
 

@@ -3,8 +3,8 @@
 import argparse
 
 from midflight.cli import job_types, program
-from midflight.client import Client
 from midflight.errors import NotFound
+from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import InstanceView, JobView
 
 
@@ -15,11 +15,11 @@ def add_type(parser: argparse.ArgumentParser) -> None:
         type=job_types.canonical,
         default="",
         metavar="TYPE",
-        help="only a job of this type: etjob, pytorchjob",
+        help="type of the job: etjob or pytorchjob",
     )
 
 
-def find(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
+def find(client: ClusterApi, namespace: str, name: str, kind: str = "") -> JobView:
     """NotFound, in the words users know, also if it is of another type."""
     try:
         job = client.job(namespace, name)
@@ -30,7 +30,7 @@ def find(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
     return job
 
 
-def check(client: Client, namespace: str, name: str, kind: str = "") -> JobView:
+def check(client: ClusterApi, namespace: str, name: str, kind: str = "") -> JobView:
     """As `find`, in the words of the verbs that work on a job that runs."""
     try:
         return find(client, namespace, name, kind)

@@ -44,8 +44,9 @@ def plain(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def created(resource: str, name: str) -> None:
-    print(f"{resource}/{name} created", flush=True)
+def created(name: str) -> None:
+    """`name` is RESOURCE/NAME, as kubectl writes it."""
+    print(f"{name} created", flush=True)
 
 
 def _say(level: str, text: str) -> None:

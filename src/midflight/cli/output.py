@@ -1,12 +1,12 @@
-"""`-o`: the same four formats for every verb. JSON and YAML hold the keys of the API's views.
+"""What a verb prints: aligned columns for people, or with `-o` one of four formats.
 
-Without `-o` a verb prints what people know from the guides; `wide` says more of the same, `name`
-only names, one a line, for `$(...)`. Nothing is ever coloured.
+JSON and YAML hold the keys of the API's views, `wide` shows more columns, `name` only names, one a
+line, for `$(...)`. Nothing is ever coloured.
 """
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from midflight.errors import UsageError
 
@@ -43,3 +43,28 @@ def as_yaml(value: object) -> str:
 
     text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000)
     return text
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [tuple(header), *(tuple(str(cell) for cell in row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def section(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table under a title: indented, with a line under each heading."""
+    dashes = ["-" * len(name) for name in header]
+    lines = table(header, [dashes, *rows]).split("\n")
+    return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
+
+
+def fields(values: Mapping[str, object]) -> str:
+    """`Name:  value`, one a line."""
+    width = max(len(name) for name in values) + 3
+    return "\n".join(f"{name + ':':<{width}}{value}".rstrip() for name, value in values.items())

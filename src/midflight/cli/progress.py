@@ -9,7 +9,7 @@ import threading
 import time
 from types import TracebackType
 
-from midflight.cli import durations
+from midflight import durations
 
 PATIENCE = 1.0  # seconds before anything is drawn
 _TICK = 0.25

@@ -1,10 +1,15 @@
-"""Finding a run by its name, and its coordinator, for the verbs that speak of one."""
+"""Finding a run by its name, and its coordinator, for the verbs that are about one.
+
+On a cluster only the launcher's pod reaches the coordinator: `run_in_pod` runs the verb there.
+"""
 
 import os
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from midflight.cli import program
+from midflight.cli import common_flags, contexts, jobs, program
+from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.errors import Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
@@ -13,7 +18,7 @@ from midflight.run.calling import call
 from midflight.run.hosted import hosted
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
-from midflight.store.rundir import RUN_NAME, RunDir, check_name
+from midflight.rundir import RUN_NAME, RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 OVER = {phase.value for phase in ENDED}
@@ -46,8 +51,6 @@ def names_a_job(words: Iterable[str]) -> bool:
         return True
     if not names or not {*names}.isdisjoint(known_runs()):
         return False
-    from midflight.cli.cluster import connect_if_running, is_kubernetes
-
     if is_kubernetes():  # where there are no runs, and listing all jobs may not be allowed
         return True
     client = connect_if_running()
@@ -73,3 +76,18 @@ def last_status(folder: RunDir) -> Status | None:
     """From the store; None if nothing was ever saved."""
     record = read_record(folder)
     return saved_status(record.store, folder.read_spec().name)
+
+
+def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:
+    """`midflight WORDS` beside the job's coordinator; None if no cluster is meant."""
+    from midflight.backends.kubernetes.names import RUNTIME_DIR
+
+    if (cluster := kubernetes()) is None:
+        return None
+    space = namespace or contexts.namespace(common_flags.config())
+    found = jobs.check(cluster, space, job)
+    command = (
+        f'PYTHONPATH="{RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
+        f"exec python3 -P -m midflight.cli {shlex.join(words)}"
+    )
+    return cluster.attach(found, found["chiefName"], "", ["sh", "-c", command])

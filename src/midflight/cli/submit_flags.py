@@ -1,15 +1,17 @@
-"""Every flag of `submit`: its spellings, where its value goes in a spec, and how it is read.
+"""Every flag of `submit` that says something about the job. To add one, add its line here.
 
-`to` is the path of the value in the spec as JSON. What begins with `container.` has a meaning only
-where instances are containers. A flag that was not given leaves no trace, so that a job file or
-the spec's own default can say something.
+`to` is the field of the spec that the value fills; if it is not given, it follows from the flag's
+name, in the plural if the flag may be repeated. CONTAINER has the fields of `spec.container`,
+which mean something only where instances are containers. A flag that was not given leaves no trace,
+so that a job file or the spec's own default counts.
 """
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from midflight.cli import flags, output
+from midflight import durations
+from midflight.cli import flags
 
 ET = ("etjob",)
 PY = ("pytorchjob",)
@@ -19,9 +21,9 @@ BOTH = ET + PY
 @dataclass(frozen=True)
 class Flag:
     names: str  # divided by blanks
-    to: str
     help: str
     read: Callable[[str], object] = str
+    to: str = ""
     many: bool = False  # may be given several times
     switch: bool = False
     old: str = ""  # deprecated spelling
@@ -36,129 +38,117 @@ class Flag:
     def dest(self) -> str:
         return self.long[2:].replace("-", "_")
 
+    @property
+    def field(self) -> str:
+        return self.to or (f"{self.dest}s" if self.many else self.dest)
 
-def _waiting(text: str) -> float | None:
+    def within(self, outer: str) -> "Flag":
+        return replace(self, to=f"{outer}.{self.field}")
+
+
+def _limit(text: str) -> float | None:
     """0 is for ever."""
-    return flags.duration(text) or None
+    return durations.parse(text) or None
 
 
 SIZE = (
-    Flag("--name", "name", "of the job; needed", metavar="NAME"),
-    Flag("--workers", "workers", "how many (default 1)", flags.number),
-    Flag("--min-workers", "min_workers", "it runs with so many", flags.number),
-    Flag("--max-workers", "max_workers", "it never grows beyond", flags.number),
-    Flag("--gpus", "gpus", "devices of each worker (default 0)", flags.number),
-    Flag("--cpu", "cpu", "limit of each worker, such as 500m or 2"),
-    Flag("--memory", "memory", "limit of each worker, such as 512Mi or 4Gi"),
-    Flag("--selector", "selectors", "label that a node must have", flags.pair, many=True),
+    Flag("--name", "name of the job (required)", metavar="NAME"),
+    Flag("--workers", "number of workers (default 1)", flags.number),
+    Flag("--min-workers", "fewest workers to train with", flags.number),
+    Flag("--max-workers", "most workers to train with", flags.number),
+    Flag("--gpus", "GPUs of each worker (default 0)", flags.number),
+    Flag("--cpu", "CPU limit of each worker, such as 500m or 2"),
+    Flag("--memory", "memory limit of each worker, such as 512Mi or 4Gi"),
+    Flag("--selector", "label that its nodes must have", flags.pair, many=True),
 )
 RUNNING = (
     Flag(
         "--working-dir",
-        "working_dir",
         "where the command runs (default: this folder; with --sync-mode, your home)",
         old="--workingDir",
         metavar="FOLDER",
     ),
-    Flag("-e --env", "env", "variable for every process", flags.pair, many=True),
-    Flag("--shell", "shell", "that reads the command (default sh)"),
+    Flag("-e --env", "environment variable of every process", flags.pair, to="env", many=True),
+    Flag("--shell", "shell that runs the command (default sh)"),
     Flag(
         "--run-in",
-        "run_in",
         "launcher: the command starts the training itself; workers: it is the training; "
         "auto: by its words (default)",
         kinds=ET,
     ),
-    Flag("-l --label", "labels", "of the job", flags.pair, many=True),
-    Flag("--spot-instance", "spot", "workers may be taken away", switch=True, kinds=ET),
-    Flag("--max-wait-time", "max_wait_time", "fails if it still waits then", _waiting, kinds=ET),
-    Flag("--nproc-per-node", "nproc_per_node", "auto, cpu, gpu or a number", kinds=PY),
-    Flag("--running-timeout", "running_timeout", "how long it may run", _waiting, kinds=PY),
-    Flag(
-        "--ttl-after-finished",
-        "ttl_after_finished",
-        "how long after its end it is deleted",
-        _waiting,
-        kinds=PY,
-    ),
+    Flag("-l --label", "label of the job", flags.pair, many=True),
+    Flag("--spot-instance", "workers may be preempted", to="spot", switch=True, kinds=ET),
+    Flag("--max-wait-time", "fail the job if it still waits then", _limit, kinds=ET),
+    Flag("--nproc-per-node", "auto, cpu, gpu or a number", kinds=PY),
+    Flag("--running-timeout", "stop the job after this time", _limit, kinds=PY),
+    Flag("--ttl-after-finished", "delete the job this long after its end", _limit, kinds=PY),
     Flag(
         "--clean-task-policy",
-        "clean_policy",
-        "at the end, stop None, Running (default) or All of its instances",
+        "instances to stop at the end: None, Running (default) or All",
+        to="clean_policy",
         kinds=PY,
     ),
-    Flag("--retry", "retry", "restarts after a failure (default 0)", flags.number),
+    Flag("--retry", "times to restart it after a failure (default 0)", flags.number),
     Flag(
         "--job-restart-policy",
-        "restart_policy",
-        "after the job has failed: Never (default) or OnFailure",
+        "when to restart the whole job: Never (default) or OnFailure",
+        to="restart_policy",
         kinds=ET,
     ),
     Flag(
         "--worker-restart-policy",
-        "worker_restart_policy",
-        "of a worker that is lost: Always (default), OnFailure, ExitCode or Never",
+        "when to replace a worker: Always (default), OnFailure, ExitCode or Never",
         kinds=ET,
     ),
     Flag(
         "--job-backoff-limit",
-        "backoff_limit",
-        "restarts of the job (default 6)",
+        "most restarts of the job (default 6)",
         flags.number,
+        to="backoff_limit",
         kinds=ET,
     ),
 )
 CODE = (
-    Flag("--sync-mode", "sync.mode", "git or rsync: code to fetch first", old="--syncMode"),
-    Flag("--sync-source", "sync.source", "from where", old="--syncSource"),
+    Flag(
+        "--sync-mode", "how to fetch the code first: git or rsync", to="sync.mode", old="--syncMode"
+    ),
+    Flag("--sync-source", "where to fetch the code from", to="sync.source", old="--syncSource"),
 )
 CONTAINER = (
-    Flag("--image", "container.image", "of the containers"),
-    Flag("--image-pull-policy", "container.image_pull_policy", "when to pull it"),
-    Flag("--image-pull-secret", "container.image_pull_secrets", "to pull it with", many=True),
-    Flag("--toleration", "container.tolerations", "of taints on nodes", many=True),
-    Flag("--device", "container.devices", "NAME=QUANTITY", many=True),
-    Flag("-d --data", "container.data", "CLAIM:PATH to mount", many=True),
-    Flag("--data-dir", "container.data_dirs", "HOST[:PATH] to mount", many=True, old="--dataDir"),
-    Flag("--config-file", "container.config_files", "HOST[:PATH] to mount", many=True),
-    Flag("-a --annotation", "container.annotations", "of the job", many=True),
-    Flag(
-        "--launcher-annotation",
-        "container.launcher_annotations",
-        "of the launcher",
-        many=True,
-        kinds=ET,
-    ),
-    Flag("--worker-annotation", "container.worker_annotations", "of workers", many=True, kinds=ET),
-    Flag(
-        "--launcher-selector",
-        "container.launcher_selectors",
-        "label of the launcher's node",
-        many=True,
-        kinds=ET,
-    ),
-    Flag("--scheduler", "container.scheduler", "that places it"),
-    Flag("-p --priority", "container.priority", "class of its priority"),
-    Flag("--gang", "container.gang", "all or none is placed", switch=True),
-    Flag("--queue", "container.queue", "waits in a queue first", switch=True),
-    Flag("--rdma", "container.rdma", "with RDMA", switch=True),
-    Flag("--hostNetwork", "container.host_network", "of the host", switch=True),
-    Flag("--hostIPC", "container.host_ipc", "of the host", switch=True),
-    Flag("--hostPID", "container.host_pid", "of the host", switch=True),
-    Flag("--share-memory", "container.share_memory", "size of /dev/shm", kinds=PY),
-    Flag("--sync-image", "container.sync_image", "that fetches the code", old="--syncImage"),
-    Flag("--ssh-secret", "container.ssh_secret", "with keys", kinds=ET),
-    Flag("--tensorboard", "container.tensorboard", "beside the job", switch=True),
-    Flag("--tensorboard-image", "container.tensorboard_image", "of it", old="--tensorboardImage"),
-    Flag("--logdir", "container.logdir", "that it shows"),
-    Flag("--model-name", "container.model_name", "to register"),
-    Flag("--model-source", "container.model_source", "to register"),
+    Flag("--image", "container image"),
+    Flag("--image-pull-policy", "when to pull the image"),
+    Flag("--image-pull-secret", "Secret to pull the image with", many=True),
+    Flag("--toleration", "taint that its pods tolerate", many=True),
+    Flag("--device", "other device, NAME=QUANTITY", many=True),
+    Flag("-d --data", "volume claim to mount, CLAIM:PATH", to="data", many=True),
+    Flag("--data-dir", "folder to mount, HOST[:PATH]", many=True, old="--dataDir"),
+    Flag("--config-file", "file to mount, HOST[:PATH]", many=True),
+    Flag("-a --annotation", "annotation of the job", many=True),
+    Flag("--launcher-annotation", "annotation of the launcher", many=True, kinds=ET),
+    Flag("--worker-annotation", "annotation of the workers", many=True, kinds=ET),
+    Flag("--launcher-selector", "label that the launcher's node must have", many=True, kinds=ET),
+    Flag("--scheduler", "scheduler of its pods"),
+    Flag("-p --priority", "PriorityClass of its pods"),
+    Flag("--gang", "place all of its pods or none", switch=True),
+    Flag("--queue", "wait in a queue first", switch=True),
+    Flag("--rdma", "use RDMA", switch=True),
+    Flag("--hostNetwork", "use the host's network", to="host_network", switch=True),
+    Flag("--hostIPC", "use the host's IPC namespace", to="host_ipc", switch=True),
+    Flag("--hostPID", "use the host's PID namespace", to="host_pid", switch=True),
+    Flag("--share-memory", "size of /dev/shm", kinds=PY),
+    Flag("--sync-image", "image that fetches the code", old="--syncImage"),
+    Flag("--ssh-secret", "Secret with SSH keys", kinds=ET),
+    Flag("--tensorboard", "run TensorBoard beside the job", switch=True),
+    Flag("--tensorboard-image", "its image", old="--tensorboardImage"),
+    Flag("--logdir", "folder that TensorBoard shows"),
+    Flag("--model-name", "model to register"),
+    Flag("--model-source", "where that model is"),
 )
 GROUPS = {
     "size": SIZE,
     "what runs": RUNNING,
     "code": CODE,
-    "kept for a cluster": CONTAINER,
+    "clusters only": tuple(flag.within("container") for flag in CONTAINER),
 }
 FLAGS = tuple(flag for group in GROUPS.values() for flag in group)
 
@@ -173,16 +163,17 @@ def parser(kind: str) -> flags.VerbParser:
         for flag in group:
             if kind in ("", *flag.kinds):
                 _add(section, flag)
-    _add_others(made.add_argument_group("this command"))
-    made.add_argument("command", metavar="COMMAND", nargs="*", help="in quotes, or after --")
+    made.add_argument(
+        "command", metavar="COMMAND", nargs="*", help="what to run, in quotes or after --"
+    )
     return made
 
 
 _METAVARS: dict[Callable[[str], object], str] = {
     flags.number: "N",
     flags.pair: "NAME=VALUE",
-    flags.duration: "TIME",
-    _waiting: "TIME",
+    durations.parse: "TIME",
+    _limit: "TIME",
 }
 
 
@@ -203,13 +194,3 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
         metavar=flag.metavar or _METAVARS.get(flag.read, "VALUE"),
         help=flag.help,
     )
-
-
-def _add_others(section: argparse._ArgumentGroup) -> None:
-    section.add_argument("-f", "--file", metavar="JOB.YAML", help="a job file; flags win over it")
-    flags.switch(section, "--dry-run", help="print the spec as YAML, and submit nothing")
-    flags.switch(section, "--wait", help="until it is over; the exit code says how it ended")
-    section.add_argument(
-        "--timeout", type=flags.duration, default=0.0, metavar="TIME", help="of --wait"
-    )
-    output.add(section)

@@ -11,7 +11,7 @@ from typing import Any
 
 from midflight.controller import roster
 from midflight.controller.commands import Command, Record, StopInstance, WriteHosts
-from midflight.controller.placing import Room
+from midflight.controller.placement import Room
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation
 
 

@@ -1,4 +1,8 @@
-"""What the controller is told: each event is something that has happened, with its time."""
+"""What the controller is told: each event is something that has happened, with its time.
+
+The unions at the end are what `handle` matches on, so that the type checker finds a case that is
+missing.
+"""
 
 from dataclasses import dataclass
 
@@ -7,36 +11,36 @@ from midflight.controller.state import Node
 
 
 @dataclass(frozen=True)
-class Event:
+class _Event:
     at: float
 
 
 @dataclass(frozen=True)
-class ServerStarted(Event):
+class ServerStarted(_Event):
     """The state was read from the journal. For every instance that should be up, InstanceStarted
     or InstanceEnded follows; commands whose outcome is not known are given again."""
 
 
 @dataclass(frozen=True)
-class TimePassed(Event):
+class TimePassed(_Event):
     """A deadline may be over."""
 
 
 @dataclass(frozen=True)
-class JobSubmitted(Event):
-    """Checked before: `checking.refusal` had nothing against it."""
+class JobSubmitted(_Event):
+    """Checked before: `spec_check.refusal` had nothing against it."""
 
     spec: Spec
     uid: str
 
 
 @dataclass(frozen=True)
-class JobDeleted(Event):
+class JobDeleted(_Event):
     key: str
 
 
 @dataclass(frozen=True)
-class JobHeld(Event):
+class JobHeld(_Event):
     """All of it stops, and stays away until it is released."""
 
     key: str
@@ -44,13 +48,13 @@ class JobHeld(Event):
 
 
 @dataclass(frozen=True)
-class JobReleased(Event):
+class JobReleased(_Event):
     key: str
 
 
 @dataclass(frozen=True)
-class ScaleAsked(Event):
-    """Checked before: `scaling.objection` had nothing against it."""
+class ScaleAsked(_Event):
+    """Checked before: `scale_rules.objection` had nothing against it."""
 
     key: str
     operation: str  # its id
@@ -63,19 +67,19 @@ class ScaleAsked(Event):
 
 
 @dataclass(frozen=True)
-class CodeFetched(Event):
+class CodeFetched(_Event):
     key: str
     commit: str  # "" for rsync
 
 
 @dataclass(frozen=True)
-class CodeNotFetched(Event):
+class CodeNotFetched(_Event):
     key: str
     reason: str
 
 
 @dataclass(frozen=True)
-class InstanceStarted(Event):
+class InstanceStarted(_Event):
     key: str
     instance: str
     attempt: int
@@ -84,7 +88,7 @@ class InstanceStarted(Event):
 
 
 @dataclass(frozen=True)
-class InstanceNotStarted(Event):
+class InstanceNotStarted(_Event):
     key: str
     instance: str
     attempt: int
@@ -92,7 +96,7 @@ class InstanceNotStarted(Event):
 
 
 @dataclass(frozen=True)
-class InstanceDelayed(Event):
+class InstanceDelayed(_Event):
     """It has not started yet, and this is why; said again when the reason changes."""
 
     key: str
@@ -102,7 +106,7 @@ class InstanceDelayed(Event):
 
 
 @dataclass(frozen=True)
-class InstanceLost(Event):
+class InstanceLost(_Event):
     """It is gone through no fault of its own: deleted, evicted, or lost with its node."""
 
     key: str
@@ -112,7 +116,7 @@ class InstanceLost(Event):
 
 
 @dataclass(frozen=True)
-class InstanceEnded(Event):
+class InstanceEnded(_Event):
     key: str
     instance: str
     attempt: int
@@ -121,7 +125,7 @@ class InstanceEnded(Event):
 
 
 @dataclass(frozen=True)
-class ResizeEnded(Event):
+class ResizeEnded(_Event):
     """The training's answer to an AskResize."""
 
     key: str
@@ -131,40 +135,57 @@ class ResizeEnded(Event):
 
 
 @dataclass(frozen=True)
-class ResizeProgressed(Event):
+class ResizeProgressed(_Event):
     key: str
     operation: str
     detail: str
 
 
 @dataclass(frozen=True)
-class NodesChanged(Event):
+class NodesChanged(_Event):
     """These are the nodes now; what is known of those that stay (cordoned, lost) is kept."""
 
     nodes: tuple[Node, ...]
 
 
 @dataclass(frozen=True)
-class NodeCordoned(Event):
+class NodeCordoned(_Event):
     node: str
 
 
 @dataclass(frozen=True)
-class NodeDrained(Event):
+class NodeDrained(_Event):
     """Nothing new comes, and what is there moves to other nodes, in good order."""
 
     node: str
 
 
 @dataclass(frozen=True)
-class NodeLost(Event):
+class NodeLost(_Event):
     """Everything on it is gone, at once."""
 
     node: str
 
 
 @dataclass(frozen=True)
-class NodeReturned(Event):
+class NodeReturned(_Event):
     """It can be used again, after any of the three above."""
 
     node: str
+
+
+JobEvent = (  # of a job that is there
+    JobDeleted
+    | JobHeld
+    | JobReleased
+    | ScaleAsked
+    | CodeFetched
+    | CodeNotFetched
+    | ResizeEnded
+    | ResizeProgressed
+)
+InstanceEvent = (
+    InstanceStarted | InstanceNotStarted | InstanceDelayed | InstanceLost | InstanceEnded
+)
+NodeEvent = NodesChanged | NodeCordoned | NodeDrained | NodeLost | NodeReturned
+Event = ServerStarted | TimePassed | JobSubmitted | JobEvent | InstanceEvent | NodeEvent

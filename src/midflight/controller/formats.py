@@ -6,8 +6,8 @@ cluster as well, so it is refused in the same words.
 
 import re
 
-from midflight.controller.quantities import quantity
 from midflight.errors import UsageError
+from midflight.quantities import quantity
 
 _LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _QUALIFIED = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?{_LABEL}")

@@ -1,18 +1,18 @@
 """`handle(cluster, event) -> (cluster, commands)`: the controller's whole judgement.
 
-One small function per event takes in what happened; `settle_all` then does what is due. Events
+One small function per event takes in what happened; `reconcile_all` then does what is due. Events
 about jobs, instances or attempts that are no more are stale, and change nothing.
 """
 
-from typing import assert_never, cast
+from typing import assert_never
 
-from midflight.controller import events, finishing, moving, operating, roster
+from midflight.controller import events, job_end, nodes, operations, roster
 from midflight.controller.commands import Command, FetchCode, StartInstance, WriteHosts
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.draft import Draft
-from midflight.controller.ending import Fate, described, ended, fate_of
-from midflight.controller.scaling import SCALEOUT
-from midflight.controller.settling import settle_all
+from midflight.controller.instance_end import Fate, described, ended, fate_of
+from midflight.controller.reconcile import reconcile_all
+from midflight.controller.scale_rules import SCALEOUT
 from midflight.controller.state import (
     ON_NODE,
     Cluster,
@@ -24,43 +24,15 @@ from midflight.controller.state import (
     Stage,
 )
 
-ServerEvent = events.ServerStarted | events.TimePassed
-JobEvent = (
-    events.JobSubmitted
-    | events.JobDeleted
-    | events.JobHeld
-    | events.JobReleased
-    | events.ScaleAsked
-    | events.CodeFetched
-    | events.CodeNotFetched
-    | events.ResizeEnded
-    | events.ResizeProgressed
-)
-InstanceEvent = (
-    events.InstanceStarted
-    | events.InstanceNotStarted
-    | events.InstanceDelayed
-    | events.InstanceLost
-    | events.InstanceEnded
-)
-NodeEvent = (
-    events.NodesChanged
-    | events.NodeCordoned
-    | events.NodeDrained
-    | events.NodeLost
-    | events.NodeReturned
-)
-AnyEvent = ServerEvent | JobEvent | InstanceEvent | NodeEvent
-
 
 def handle(cluster: Cluster, event: events.Event) -> tuple[Cluster, tuple[Command, ...]]:
     draft = Draft(cluster, event.at)
-    _take_in(draft, cast(AnyEvent, event))
-    settle_all(draft)
+    _take_in(draft, event)
+    reconcile_all(draft)
     return draft.close()
 
 
-def _take_in(draft: Draft, event: AnyEvent) -> None:
+def _take_in(draft: Draft, event: events.Event) -> None:
     match event:
         case events.ServerStarted():
             _take_up(draft)
@@ -90,14 +62,14 @@ def _take_in(draft: Draft, event: AnyEvent) -> None:
                 draft.touch([event.key])
 
 
-def _about_job(draft: Draft, event: JobEvent) -> None:
+def _about_job(draft: Draft, event: events.JobEvent) -> None:
     match event:
         case events.JobDeleted():
-            finishing.delete(draft, event.key)
+            job_end.delete(draft, event.key)
         case events.JobHeld():
-            finishing.hold(draft, event.key, event.holder)
+            job_end.hold(draft, event.key, event.holder)
         case events.JobReleased():
-            finishing.release(draft, event.key)
+            job_end.release(draft, event.key)
         case events.ScaleAsked():
             _scale_asked(draft, event)
         case events.CodeFetched():
@@ -105,16 +77,14 @@ def _about_job(draft: Draft, event: JobEvent) -> None:
         case events.CodeNotFetched():
             _code_not_fetched(draft, event)
         case events.ResizeEnded():
-            operating.answered(draft, event.key, event.operation, event.ok, event.detail)
+            operations.answered(draft, event.key, event.operation, event.ok, event.detail)
         case events.ResizeProgressed():
-            operating.progressed(draft, event.key, event.operation, event.detail)
-        case events.JobSubmitted():
-            pass  # taken in already
+            operations.progressed(draft, event.key, event.operation, event.detail)
         case _:
             assert_never(event)
 
 
-def _about_instance(draft: Draft, event: InstanceEvent) -> None:
+def _about_instance(draft: Draft, event: events.InstanceEvent) -> None:
     instance = _current(draft, event)
     if instance is None:
         return
@@ -136,18 +106,18 @@ def _about_instance(draft: Draft, event: InstanceEvent) -> None:
     draft.touch([event.key])
 
 
-def _about_nodes(draft: Draft, event: NodeEvent) -> None:
+def _about_nodes(draft: Draft, event: events.NodeEvent) -> None:
     match event:
         case events.NodesChanged():
-            moving.nodes_changed(draft, event.nodes)
+            nodes.nodes_changed(draft, event.nodes)
         case events.NodeCordoned():
-            moving.cordon(draft, event.node)
+            nodes.cordon(draft, event.node)
         case events.NodeDrained():
-            moving.drain(draft, event.node)
+            nodes.drain(draft, event.node)
         case events.NodeLost():
-            moving.lose(draft, event.node)
+            nodes.lose(draft, event.node)
         case events.NodeReturned():
-            moving.give_back(draft, event.node)
+            nodes.give_back(draft, event.node)
         case _:
             assert_never(event)
 
@@ -168,7 +138,7 @@ def _take_up(draft: Draft) -> None:
             elif instance.stage is Stage.STOPPING:
                 left = (instance.stop_by or draft.now) - draft.now
                 draft.stop(job.key, instance, max(left, 0.0))
-        operating.ask_again(draft, job.key)
+        operations.ask_again(draft, job.key)
     draft.touch(draft.active)
 
 
@@ -213,9 +183,9 @@ def _scale_asked(draft: Draft, event: events.ScaleAsked) -> None:
         source=event.source,
     )
     change = operation.count if event.kind == SCALEOUT else -operation.count
-    operating.accept(draft, event.key, operation, was + change)
+    operations.accept(draft, event.key, operation, was + change)
     if job.finished or job.deleting:
-        operating.close_all(draft, event.key, "the job is over")
+        operations.close_all(draft, event.key, "the job is over")
 
 
 def _code_fetched(draft: Draft, event: events.CodeFetched) -> None:
@@ -231,13 +201,13 @@ def _code_not_fetched(draft: Draft, event: events.CodeNotFetched) -> None:
     job = draft.jobs[event.key]
     if job.code is Code.FETCHING and not job.finished and not job.deleting:
         text = f"its code could not be fetched: {event.reason}"
-        finishing.finish(draft, event.key, Phase.FAILED, text)
+        job_end.finish(draft, event.key, Phase.FAILED, text)
 
 
 # --- instances --------------------------------------------------------------------------------
 
 
-def _current(draft: Draft, event: InstanceEvent) -> Instance | None:
+def _current(draft: Draft, event: events.InstanceEvent) -> Instance | None:
     """The instance on its node that the event is about, None if that is no more."""
     job = draft.jobs.get(event.key)
     instance = job.instances.get(event.instance) if job is not None else None

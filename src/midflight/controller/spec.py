@@ -1,6 +1,6 @@
 """Spec: what was submitted, as one frozen value that never changes afterwards.
 
-The command line, a YAML file and the HTTP API all end here; `checking.py` says what is wrong with
+The command line, a YAML file and the HTTP API all end here; `spec_check.py` says what is wrong with
 one. What only containers have a use for is kept in `container`, so that the same spec can go to a
 cluster. `secrets` is never shown: use `shown` for whatever a person may see.
 """

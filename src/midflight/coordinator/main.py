@@ -26,9 +26,9 @@ from midflight.coordinator.serving import Door
 from midflight.coordinator.shell import Shell, now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.wire import split_address
+from midflight.rundir import RunDir
 from midflight.store.interface import Store
-from midflight.store.opening import open_store
-from midflight.store.rundir import RunDir
+from midflight.store.urls import open_store
 
 # A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
 # listens can even be connected to itself.

@@ -1,24 +1,23 @@
-"""Every message that crosses a Midflight wire, as a frozen dataclass.
+"""Every message that crosses a Midflight wire, as a frozen dataclass that loads quickly.
 
 Messages to the coordinator are past tense (something happened), messages from it are imperative
 (do this). `REGISTRY` is the whole vocabulary: what is not in it is refused. Three kinds of peers
 dial the coordinator: agents, members and clients (the command line).
 """
 
-from dataclasses import dataclass
-
+from midflight.protocol.message import message
 from midflight.protocol.world import World
 
 # --- handshake: the only frames read before the secret is proven ------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class Challenge:
     version: int
     nonce: str
 
 
-@dataclass(frozen=True)
+@message
 class Hello:
     version: int
     role: str  # agent | member | client
@@ -27,12 +26,12 @@ class Hello:
     proof: str
 
 
-@dataclass(frozen=True)
+@message
 class Accepted:
     proof: str
 
 
-@dataclass(frozen=True)
+@message
 class Refused:
     reason: str
 
@@ -40,14 +39,14 @@ class Refused:
 # --- agent to coordinator ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class RunningMember:
     member: str
     slot: int
     pid: int
 
 
-@dataclass(frozen=True)
+@message
 class AgentJoined:
     """First message of an agent, and again after each reconnect."""
 
@@ -58,39 +57,39 @@ class AgentJoined:
     door: str = ""  # HOST:PORT where this process would carry the coordinator on; "": it would not
 
 
-@dataclass(frozen=True)
+@message
 class AgentBeat:
     pass
 
 
-@dataclass(frozen=True)
+@message
 class AgentLeaving:
     """The host goes away in `notice` seconds (SIGTERM to the agent, a preemption notice)."""
 
     notice: float
 
 
-@dataclass(frozen=True)
+@message
 class MemberStarted:
     member: str
     pid: int
     warm: bool
 
 
-@dataclass(frozen=True)
+@message
 class MemberNotStarted:
     member: str
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class MemberExited:
     member: str
     code: int  # negative: the number of the signal that ended it
     tail: str  # the last lines of its stderr
 
 
-@dataclass(frozen=True)
+@message
 class MemberProbed:
     """What the host says of a member's process: `running`, `stopped` or `gone`."""
 
@@ -98,19 +97,19 @@ class MemberProbed:
     state: str
 
 
-@dataclass(frozen=True)
+@message
 class PortFound:
     port: int
 
 
-@dataclass(frozen=True)
+@message
 class StateKept:
     """This agent has the state of that number in its memory."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@message
 class Output:
     member: str
     stream: str  # stdout | stderr
@@ -121,7 +120,7 @@ class Output:
 # --- coordinator to agent ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class StartMember:
     member: str
     slot: int
@@ -133,7 +132,7 @@ class StartMember:
     environment: dict[str, str]  # beside what the agent itself knows
 
 
-@dataclass(frozen=True)
+@message
 class StopMember:
     """End a process: SIGTERM, and SIGKILL after `grace` seconds (0: SIGKILL at once)."""
 
@@ -141,22 +140,22 @@ class StopMember:
     grace: float
 
 
-@dataclass(frozen=True)
+@message
 class ProbeMember:
     member: str
 
 
-@dataclass(frozen=True)
+@message
 class FindPort:
     """Name a free port on your host, for a script that hosts its own rendezvous."""
 
 
-@dataclass(frozen=True)
+@message
 class AgentBeatHeard:
     pass
 
 
-@dataclass(frozen=True)
+@message
 class Shutdown:
     """Take all members down and end."""
 
@@ -165,7 +164,7 @@ class Shutdown:
     code: int = 0  # how the job ended
 
 
-@dataclass(frozen=True)
+@message
 class KeepState:
     """Keep this in memory: with it, another process can carry the coordinator on."""
 
@@ -177,7 +176,7 @@ class KeepState:
 # --- member to coordinator --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class MemberJoined:
     """First message of a member, and again after each reconnect."""
 
@@ -188,7 +187,7 @@ class MemberJoined:
     over: int = 0  # the highest generation that it was told is over
 
 
-@dataclass(frozen=True)
+@message
 class Beat:
     step: int
     horizon: int  # the furthest step for which data has been asked for already
@@ -196,7 +195,7 @@ class Beat:
     moved: int = 0  # bytes of training state sent or received so far: a long transfer is alive
 
 
-@dataclass(frozen=True)
+@message
 class MemberReady:
     """The group of the coming generation is connected, and buffers are at hand."""
 
@@ -205,7 +204,7 @@ class MemberReady:
     horizon: int
 
 
-@dataclass(frozen=True)
+@message
 class MemberNotReady:
     """The coming generation could not be prepared here."""
 
@@ -213,7 +212,7 @@ class MemberNotReady:
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class MemberSettled:
     """This member is in the generation, holds the state, and goes on with `step`."""
 
@@ -221,7 +220,7 @@ class MemberSettled:
     step: int
 
 
-@dataclass(frozen=True)
+@message
 class MemberBroke:
     """A collective of the generation failed here."""
 
@@ -230,21 +229,21 @@ class MemberBroke:
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class MemberLeaving:
     """This process has been told to end within `notice` seconds."""
 
     notice: float
 
 
-@dataclass(frozen=True)
+@message
 class MemberFinished:
     """The script has come to the end of its training."""
 
     step: int
 
 
-@dataclass(frozen=True)
+@message
 class MemberFailed:
     """The script raised; what it would have printed is in `error`."""
 
@@ -252,14 +251,14 @@ class MemberFailed:
     kind: str  # the exception's class
 
 
-@dataclass(frozen=True)
+@message
 class KeySet:
     generation: int
     key: str
     value: str  # base64
 
 
-@dataclass(frozen=True)
+@message
 class KeyAdd:
     generation: int
     key: str
@@ -267,7 +266,7 @@ class KeyAdd:
     ticket: int
 
 
-@dataclass(frozen=True)
+@message
 class KeysWanted:
     """Answer with KeyValues as soon as all keys are there."""
 
@@ -279,14 +278,14 @@ class KeysWanted:
 # --- coordinator to member --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class Form:
     """Form this world now: connect, agree on the newest step, pass the state on, go on."""
 
     world: World
 
 
-@dataclass(frozen=True)
+@message
 class Prepare:
     """Connect this coming world in the background, while training goes on in the old one."""
 
@@ -294,7 +293,7 @@ class Prepare:
     joiners: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@message
 class Switch:
     """From `step` on, the prepared world is valid. Members that it does not name leave there."""
 
@@ -303,21 +302,21 @@ class Switch:
     step: int
 
 
-@dataclass(frozen=True)
+@message
 class Abandon:
     """Forget the prepared generation; it will never be."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@message
 class Over:
     """This generation and all before it are over: cut their connections, so that calls fail."""
 
     generation: int
 
 
-@dataclass(frozen=True)
+@message
 class Dismiss:
     """Nothing more is wanted of this member. `failed` says that it should end with an error."""
 
@@ -325,13 +324,13 @@ class Dismiss:
     failed: bool
 
 
-@dataclass(frozen=True)
+@message
 class KeyValues:
     ticket: int
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@message
 class BeatHeard:
     pass
 
@@ -339,7 +338,7 @@ class BeatHeard:
 # --- clients ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@message
 class ResizeRequested:
     """Change the number of members. Exactly one of `to`, `add`/`remove`/`names` is meant.
 
@@ -356,44 +355,44 @@ class ResizeRequested:
     hosts: tuple[str, ...] = ()  # whose members leave, instead of `names`
 
 
-@dataclass(frozen=True)
+@message
 class StatusRequested:
     pass
 
 
-@dataclass(frozen=True)
+@message
 class StopRequested:
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class HostsChanged:
     """The launcher's discovery says which hosts there are now (host name to slots)."""
 
     hosts: dict[str, int]
 
 
-@dataclass(frozen=True)
+@message
 class JobLives:
     """The job of this name is under way already, and its coordinator is there: join it."""
 
     address: str
 
 
-@dataclass(frozen=True)
+@message
 class Progress:
     """How far a request is; repeated every second, so that the client knows that it is heard."""
 
     line: str
 
 
-@dataclass(frozen=True)
+@message
 class RequestEnded:
     ok: bool
     detail: str
 
 
-@dataclass(frozen=True)
+@message
 class MemberStatus:
     name: str
     rank: int | None  # None: not in the world (yet, or any more)
@@ -403,7 +402,7 @@ class MemberStatus:
     state: str
 
 
-@dataclass(frozen=True)
+@message
 class HostStatus:
     name: str
     slots: int
@@ -411,7 +410,7 @@ class HostStatus:
     cooling: float  # seconds until it is used again
 
 
-@dataclass(frozen=True)
+@message
 class Status:
     name: str
     phase: str

@@ -13,9 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from midflight.console import say
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import Reach, is_local, member_address
-from midflight.run.arguments import say
 from midflight.run.hosts import Hosts
 from midflight.run.processes import (
     Child,

@@ -6,7 +6,7 @@ from midflight.errors import MidflightError, ProtocolError, Unreachable
 from midflight.protocol.messages import Status, StatusRequested
 from midflight.protocol.wire import AsyncWire, SyncWire, dial, dial_blocking
 from midflight.run.addresses import reach
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 CALLER = "midflight"
 _PAUSE = 0.1

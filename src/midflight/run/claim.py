@@ -26,9 +26,9 @@ from midflight.run.options import Options
 from midflight.run.processes import find_agents, kill_session
 from midflight.run.record import Record, read_record, write_record
 from midflight.run.saved import ENDED, forget_state, saved_state
+from midflight.rundir import RunDir, read_token
 from midflight.store.interface import Store
-from midflight.store.opening import open_store
-from midflight.store.rundir import RunDir, read_token
+from midflight.store.urls import open_store
 
 _LONG = 3600.0  # seconds; nothing is due meanwhile
 

@@ -13,14 +13,14 @@ import time
 from collections import deque
 from pathlib import Path
 
+from midflight.console import say
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REFUSED, REPLACED
 from midflight.errors import JobFailed, MidflightError, StoreError
-from midflight.run.arguments import say
 from midflight.run.calling import call_async
 from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
 from midflight.run.saved import ENDED, saved_state
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 MOST_DEATHS = 20
 DEATHS_WITHIN = 3600.0  # seconds

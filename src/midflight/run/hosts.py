@@ -7,8 +7,8 @@ both are this machine: that is how several hosts are tried out on one.
 import re
 from pathlib import Path
 
+from midflight.arguments import LARGEST
 from midflight.errors import UsageError
-from midflight.run.arguments import LARGEST
 
 Hosts = dict[str, int]  # name to slots, in the order given
 

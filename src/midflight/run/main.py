@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
-from midflight.run.arguments import exit_code_of
+from midflight.console import exit_code_of
 from midflight.run.claim import Claim, claim
 from midflight.run.options import Options, parse
 from midflight.run.supervise import Supervisor

@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from midflight.arguments import Parser, count_from, seconds
 from midflight.errors import UsageError
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import check_listen, is_local
-from midflight.run.arguments import Parser, count_from, seconds
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from midflight.errors import UsageError
 from midflight.protocol import codec
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 _FILE = "launch.json"
 

@@ -6,7 +6,7 @@ from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.core.status import status
 from midflight.coordinator.saving import Saving
 from midflight.protocol.messages import Status
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 

@@ -13,13 +13,13 @@ import time
 from dataclasses import replace
 from typing import Any, Protocol
 
+from midflight.console import say
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
-from midflight.run.arguments import say
 from midflight.run.calling import ask_status_async, call_async
 from midflight.run.claim import Claim, await_successor
 from midflight.run.coordinator import CoordinatorKeeper
@@ -30,7 +30,7 @@ from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
 from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
 STOP_SECONDS = 4.0  # for an orderly end after the first signal

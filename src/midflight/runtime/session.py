@@ -22,6 +22,7 @@ from midflight.errors import GivenUp, StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
+from midflight.rundir import read_token
 from midflight.runtime import checkpoint
 from midflight.runtime.agreement import Standpoint, agree, compare_terms, try_capture
 from midflight.runtime.equality import Equality
@@ -38,7 +39,6 @@ from midflight.runtime.sampler import Issued
 from midflight.runtime.schedule import Schedule
 from midflight.runtime.terms import Terms
 from midflight.runtime.values import Values
-from midflight.store.rundir import read_token
 
 LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
 

@@ -16,6 +16,7 @@ from midflight import leaving
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
+from midflight.rundir import read_token
 from midflight.runtime.claims import NOTHING
 from midflight.runtime.group import Group, is_communication_error
 from midflight.runtime.holdings import Holdings
@@ -23,7 +24,6 @@ from midflight.runtime.keystore import KeyLine
 from midflight.runtime.layout import Layout
 from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
 from midflight.runtime.terms import Terms
-from midflight.store.rundir import read_token
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from midflight.controller import views
-from midflight.controller.checking import check, refusal
 from midflight.controller.events import Event, JobDeleted, JobSubmitted, ScaleAsked
-from midflight.controller.scaling import objection, operation_id, resolve
+from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import DEFAULT_NAMESPACE, Kind, Spec
+from midflight.controller.spec_check import check, refusal
 from midflight.controller.state import Cluster, Job
 from midflight.errors import NotFound, Refused, UsageError
 from midflight.protocol import codec

@@ -22,10 +22,10 @@ from midflight.controller.events import Event, NodesChanged, ServerStarted, Time
 from midflight.controller.handle import handle
 from midflight.controller.state import Cluster, Job
 from midflight.errors import MidflightError, StoreError
-from midflight.server.crashing import Passing, never
+from midflight.server.crash_points import Passing, never
 from midflight.server.journal import Journal, Noted, differences
 from midflight.server.nodes import are_simulated
-from midflight.server.waiting import Waiters, ending
+from midflight.server.waiters import Waiters, ending
 
 RETRY = 1.0  # seconds until what could not be saved is tried again
 LONGEST_SLEEP = 60.0  # a clock that was set, or a machine that slept, is noticed by then

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import cast
 
 import midflight
+from midflight.arguments import Parser
 from midflight.backends.interface import Backend
+from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.home import home as users_home
-from midflight.run.arguments import Parser, exit_code_of, say
 from midflight.server.api import Api
 from midflight.server.application import application
-from midflight.server.crashing import passing_from
+from midflight.server.crash_points import passing_from
 from midflight.server.folder import (
     HELD,
     JOURNAL,
@@ -36,9 +37,9 @@ from midflight.server.folder import (
     sign,
     take_lock,
 )
+from midflight.server.http_server import Server
 from midflight.server.journal import Journal
 from midflight.server.loop import Loop
-from midflight.server.serving import Server
 
 LOG_BYTES = 5_000_000
 LOCAL = "midflight.backends.local.backend:LocalBackend"

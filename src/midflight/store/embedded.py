@@ -6,6 +6,7 @@ until then its owner may still renew it. Watchers in the same process are woken,
 look every few milliseconds.
 """
 
+import random
 import sqlite3
 import threading
 import time
@@ -13,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from midflight.backoff import pauses
 from midflight.errors import Conflict, LeaseEnded
-from midflight.store.backoff import pauses
 from midflight.store.checks import (
     check_ttl,
     check_value,
@@ -152,7 +153,7 @@ class EmbeddedStore:
         return Snapshot(prefix, {entry.key: entry for entry in entries}, revision)
 
     def _await_revision_after(self, revision: int, deadline: float) -> None:
-        pause = pauses(_FIRST_LOOK, _IDLE_LOOK)
+        pause = pauses(_FIRST_LOOK, _IDLE_LOOK, random.uniform)
         while self._end_overdue() == revision:
             left = deadline - time.monotonic()
             if left <= 0:

@@ -8,6 +8,7 @@ keys and values.
 
 import http.client
 import json
+import random
 import ssl
 import threading
 import time
@@ -15,8 +16,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
+from midflight.backoff import pauses
 from midflight.errors import StoreError, StoreUnavailable
-from midflight.store.backoff import pauses
 from midflight.store.etcd_address import EtcdAddress
 from midflight.store.etcd_connections import Connections
 
@@ -104,7 +105,7 @@ class Gateway:
 
     def _persist(self, attempt: Callable[[http.client.HTTPConnection], T]) -> T:
         deadline = time.monotonic() + self.patience
-        pause = pauses(0.02, 1.0)
+        pause = pauses(0.02, 1.0, random.uniform)
         first = self._endpoint
         for tries in count():
             rounds, tried = divmod(tries, len(self.address.endpoints))

@@ -7,14 +7,15 @@ be small: a ConfigMap holds 1 MiB, after compression. It is never made here, so 
 may only get, update and watch this one is enough.
 """
 
+import random
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+from midflight.backoff import pauses
 from midflight.errors import StoreUnavailable
-from midflight.store.backoff import pauses
 from midflight.store.checks import check_ttl, check_value, encode_key, encode_prefix
 from midflight.store.interface import Entry, Lease, Snapshot
 from midflight.store.kubernetes_address import Json, KubernetesAddress
@@ -98,7 +99,7 @@ class KubernetesStore:
 
     def _look(self) -> _Found:
         """What is there now; leases that nobody renews are ended first, for everybody."""
-        pause = pauses(0.002, 0.1)
+        pause = pauses(0.002, 0.1, random.uniform)
         while True:
             found = self._read()
             if overdue := self._overdue(found.document):
@@ -127,7 +128,7 @@ class KubernetesStore:
         """
         mark = secrets.token_hex(8)
         deadline = time.monotonic() + self._gateway.patience
-        pause = pauses(0.002, 0.1)
+        pause = pauses(0.002, 0.1, random.uniform)
         base: int | None = None  # what the first try was made on
         while True:
             found = (look or self._look)()

@@ -8,6 +8,7 @@ names the version that it replaces. Where watching is not allowed, waiting is lo
 import http.client
 import json
 import math
+import random
 import ssl
 import threading
 import time
@@ -15,8 +16,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import TypeVar
 
+from midflight.backoff import pauses
 from midflight.errors import StoreError, StoreUnavailable
-from midflight.store.backoff import pauses
 from midflight.store.kubernetes_address import Json, KubernetesAddress
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Gateway:
     ) -> T:
         began = time.monotonic()
         deadline = began + self.patience
-        pause = pauses(0.02, 1.0)
+        pause = pauses(0.02, 1.0, random.uniform)
         for tries in count(1):
             timeout = min(tries * _FIRST_TIMEOUT, deadline - time.monotonic())
             try:

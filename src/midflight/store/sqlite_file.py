@@ -6,6 +6,7 @@ here as one line that names the file and what to do; nothing of SQLite's own get
 """
 
 import os
+import random
 import sqlite3
 import threading
 import time
@@ -13,8 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Literal
 
+from midflight.backoff import pauses
 from midflight.errors import StoreError, StoreUnavailable
-from midflight.store.backoff import pauses
 
 SCHEMA: Final = 1
 APPLICATION: Final = 0x4D_46_4C_54  # "MFLT", marks the file as ours
@@ -131,7 +132,7 @@ class SqliteFile:
 
     def _write_ahead(self) -> None:
         deadline = time.monotonic() + self._patience
-        for pause in pauses(0.005, 0.1):
+        for pause in pauses(0.005, 0.1, random.uniform):
             try:
                 with self._my_turn() as connection:
                     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()

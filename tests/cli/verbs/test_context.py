@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.cli import choosing
-from midflight.cli.choosing import IN_CLUSTER, KUBERNETES, LOCAL, Stored
+from midflight.cli import contexts
+from midflight.cli.contexts import IN_CLUSTER, KUBERNETES, LOCAL, Stored
 from midflight.errors import UsageError
 from tests.cli.fake_server import FakeServer
 from tests.cli.program import Arena, Done, run_program
@@ -34,50 +34,50 @@ def kubeconfig(folder: Path, name: str = "kubeconfig") -> str:
 
 
 def test_this_machine_is_meant_where_nothing_is_said() -> None:
-    assert choosing.choose("", None, {}).place == LOCAL
+    assert contexts.choose("", None, {}).place == LOCAL
 
 
 def test_the_flag_wins_over_what_was_stored_and_that_over_the_environment() -> None:
     environ = {"KUBECONFIG": "/from/environment"}
-    found = choosing.choose("", None, environ)
+    found = contexts.choose("", None, environ)
     assert (found.place, found.config, found.why) == (
         KUBERNETES,
         "/from/environment",
         "KUBECONFIG is set",
     )
-    assert choosing.choose("", Stored(LOCAL), environ).place == LOCAL
+    assert contexts.choose("", Stored(LOCAL), environ).place == LOCAL
     stored = Stored(KUBERNETES, "prod", "/stored", "space")
-    found = choosing.choose("", stored, environ)
+    found = contexts.choose("", stored, environ)
     assert (found.config, found.context, found.namespace) == ("/stored", "prod", "space")
-    found = choosing.choose("/flag", stored, environ)
+    found = contexts.choose("/flag", stored, environ)
     assert (found.config, found.context, found.namespace) == ("/flag", "", "")
 
 
 def test_a_stored_context_without_a_file_is_one_of_the_environments() -> None:
     stored = Stored(KUBERNETES, "prod")
-    assert choosing.choose("", stored, {"KUBECONFIG": "/e"}).config == "/e"
-    assert choosing.choose("", stored, {}).config == ""
-    assert choosing.choose("", Stored(IN_CLUSTER), {"KUBECONFIG": "/e"}).config == ""
+    assert contexts.choose("", stored, {"KUBECONFIG": "/e"}).config == "/e"
+    assert contexts.choose("", stored, {}).config == ""
+    assert contexts.choose("", Stored(IN_CLUSTER), {"KUBECONFIG": "/e"}).config == ""
 
 
 def test_arenas_own_configuration_names_the_namespace(tmp_path: Path) -> None:
     (tmp_path / "arena").write_text("# mine\nnamespace = lab\nother=1\n")
     environ = {"ARENA_CONFIG": str(tmp_path / "arena"), "KUBECONFIG": "/e"}
-    assert choosing.choose("", None, environ).namespace == "lab"
-    assert choosing.choose("", Stored(KUBERNETES, namespace="b"), environ).namespace == "b"
+    assert contexts.choose("", None, environ).namespace == "lab"
+    assert contexts.choose("", Stored(KUBERNETES, namespace="b"), environ).namespace == "b"
     usual = tmp_path / ".arena" / "config"
     usual.parent.mkdir()
     usual.write_text("namespace=home")
-    assert choosing.choose("/flag", None, {"HOME": str(tmp_path)}).namespace == "home"
+    assert contexts.choose("/flag", None, {"HOME": str(tmp_path)}).namespace == "home"
 
 
 # --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_what_was_chosen_is_kept_for_this_user_alone(tmp_path: Path) -> None:
-    assert choosing.read(tmp_path) is None
-    choosing.write(tmp_path / "home", Stored(KUBERNETES, "lab", "/k", "n"))
-    assert choosing.read(tmp_path / "home") == Stored(KUBERNETES, "lab", "/k", "n")
+    assert contexts.read(tmp_path) is None
+    contexts.write(tmp_path / "home", Stored(KUBERNETES, "lab", "/k", "n"))
+    assert contexts.read(tmp_path / "home") == Stored(KUBERNETES, "lab", "/k", "n")
     (file,) = (tmp_path / "home").iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
@@ -86,7 +86,7 @@ def test_what_was_chosen_is_kept_for_this_user_alone(tmp_path: Path) -> None:
 def test_a_file_that_says_something_else_is_not_guessed_at(tmp_path: Path, text: str) -> None:
     (tmp_path / "context").write_text(text)
     with pytest.raises(UsageError, match="say again where to work, with `midflight context use"):
-        choosing.read(tmp_path)
+        contexts.read(tmp_path)
 
 
 # --- typed ----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def test_on_this_machine_nothing_of_a_cluster_is_loaded(fake: FakeServer) -> Non
         env={**environ, "MIDFLIGHT_HOME": str(fake.home)},
     )
     loaded = set(done.stdout.split())
-    assert "midflight.cli.list" in loaded, done.stderr
+    assert "midflight.cli.verbs.list" in loaded, done.stderr
     assert not loaded & {
         "lightkube",
         "httpx2",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.cli import completion
-from midflight.cli.main import VERBS
+from midflight.cli.verbs import VERBS, completion
 from tests.cli import canned
 from tests.cli.fake_server import Answer, FakeServer
 from tests.cli.program import Arena

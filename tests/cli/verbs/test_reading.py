@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from midflight.cli import common_flags, durations, flags, job_types, moments, program, tables
+from midflight import durations
+from midflight.cli import common_flags, flags, job_types, output, program, timestamps
 from midflight.errors import UsageError
 
 
@@ -33,11 +34,11 @@ def test_ages_are_shown_in_one_unit_rounded_down(seconds: float, shown: str) -> 
 
 
 def test_moments_are_read_in_every_zone_and_refused_otherwise() -> None:
-    assert moments.epoch("1970-01-01T01:00:00+01:00") == 0.0
-    assert moments.epoch("1970-01-01T00:00:01Z") == 1.0
-    assert moments.age(None) == "N/A"
+    assert timestamps.epoch("1970-01-01T01:00:00+01:00") == 0.0
+    assert timestamps.epoch("1970-01-01T00:00:01Z") == 1.0
+    assert timestamps.age(None) == "N/A"
     with pytest.raises(UsageError, match="RFC 3339"):
-        moments.epoch("yesterday")
+        timestamps.epoch("yesterday")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_the_namespace_is_default_where_nothing_was_said() -> None:
 
 
 def test_fields_and_sections_are_aligned() -> None:
-    assert tables.fields({"Name": "a", "EndTime": ""}) == "Name:     a\nEndTime:"
-    assert tables.section("Things", ("NAME", "X"), [("long-name", 1)]) == (
+    assert output.fields({"Name": "a", "EndTime": ""}) == "Name:     a\nEndTime:"
+    assert output.section("Things", ("NAME", "X"), [("long-name", 1)]) == (
         "Things:\n  NAME       X\n  ----       -\n  long-name  1"
     )

@@ -94,8 +94,6 @@ def test_a_change_that_training_did_not_take_is_an_error(
 ) -> None:
     text = "taken back after 60 s: no room for 1 worker"
     fake.operations = [canned.operation(), canned.operation(progress="failed", message=text)]
-    if verb[0] == "resize":
-        verb = ("resize_job", *verb[1:])
     done = arena(*verb, "--wait")
     assert done.code == 1
     assert done.err.endswith(f"midflight: error: {text}\n")
@@ -104,10 +102,10 @@ def test_a_change_that_training_did_not_take_is_an_error(
 def test_a_resize_asks_for_a_size_and_waits_by_default(fake: FakeServer, arena: Arena) -> None:
     ended = canned.operation(progress="succeeded")
     fake.operations = [canned.operation(), ended, canned.operation()]
-    assert arena("resize_job", "demo", "--to", "4").out.endswith("demo has 4 workers now\n")
+    assert arena("resize", "demo", "--to", "4").out.endswith("demo has 4 workers now\n")
     assert fake.asked("POST", SCALE)[0].body == {"to": 4, "timeout": 60.0, "partial": False}
-    assert arena("resize_job", "demo", "--to=4", "--no-wait").code == 0
-    assert 'required flag(s) "to" not set' in arena("resize_job", "demo").err
+    assert arena("resize", "demo", "--to=4", "--no-wait").code == 0
+    assert 'required flag(s) "to" not set' in arena("resize", "demo").err
 
 
 def test_the_server_s_objections_are_passed_on(fake: FakeServer, arena: Arena) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from midflight.cli import submit_flags
-from midflight.cli.submitting import Place, spec_of
+from midflight.cli.submit_spec import Place, spec_of
+from midflight.cli.verbs.submit import parser_of
 from midflight.controller.spec import Kind, Spec, Sync
 from midflight.errors import UsageError
 
@@ -16,7 +17,7 @@ PLACE = Place(HERE, Path("/home/someone"), {"PATH": "/bin", "TZ": "UTC", "SECRET
 
 
 def spec(kind: str, *argv: str, file: dict[str, Any] | None = None) -> Spec:
-    options = submit_flags.parser(kind).read(["--name", "demo", *argv, "python train.py"])
+    options = parser_of(kind).read(["--name", "demo", *argv, "python train.py"])
     return spec_of(options, kind, file or {}, PLACE)
 
 
@@ -159,7 +160,7 @@ def test_what_git_needs_leaves_the_environment() -> None:
 
 def test_a_command_is_joined_and_folded_and_stays_whole_after_two_dashes() -> None:
     def command(argv: Sequence[str]) -> str:
-        options = submit_flags.parser("etjob").read(["--name=demo", *argv])
+        options = parser_of("etjob").read(["--name=demo", *argv])
         return spec_of(options, "etjob", {}, PLACE).command
 
     assert command(["python", "train.py", "--gpus=1"]) == "python train.py"
@@ -216,11 +217,11 @@ def test_what_is_wrong_with_a_flag_is_said(argv: list[str], complaint: str) -> N
 
 def test_a_flag_at_the_end_needs_its_value() -> None:
     with pytest.raises(UsageError, match="flag needs an argument: --gpus"):
-        submit_flags.parser("etjob").read(["--gpus"])
+        parser_of("etjob").read(["--gpus"])
 
 
 def test_a_flag_of_the_other_kind_is_named_when_the_kind_is_in_the_file() -> None:
-    options = submit_flags.parser("").read(["--name=demo", "--running-timeout=1m", "sh"])
+    options = parser_of("").read(["--name=demo", "--running-timeout=1m", "sh"])
     with pytest.raises(UsageError, match="--running-timeout is for a pytorchjob, and this is a"):
         spec_of(options, "etjob", {}, PLACE)
 

@@ -14,7 +14,14 @@ from midflight.backends.kubernetes.objects import fields
 from midflight.backends.kubernetes.status import seconds_of
 from midflight.controller import roster
 from midflight.controller.events import ScaleAsked
-from midflight.controller.scaling import SCALEIN, SCALEOUT, bounds, objection, operation_id, resolve
+from midflight.controller.scale_rules import (
+    SCALEIN,
+    SCALEOUT,
+    bounds,
+    objection,
+    operation_id,
+    resolve,
+)
 from midflight.controller.state import Job, Operation, Phase
 from midflight.errors import UsageError
 

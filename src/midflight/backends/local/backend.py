@@ -31,7 +31,7 @@ from midflight.errors import MidflightError, NotFound
 from midflight.protocol.messages import Status
 from midflight.protocol.views import GpuView
 from midflight.run.calling import call_async
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 ADOPT_SECONDS = 5.0  # that a start waits for instances to be found; the rest is told later
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from midflight.backends.local import identity, keeper
-from midflight.backends.local.cutting import cut
+from midflight.backends.local.network_cut import cut
 from midflight.backends.local.reports import State, read_state
 from midflight.errors import Refused, UsageError
 

@@ -16,13 +16,13 @@ from midflight.backends.interface import Tell
 from midflight.backends.local import limits
 from midflight.backends.local.folder import JobFolder
 from midflight.backends.local.jobs import Jobs
-from midflight.backends.local.last_words import last_words
+from midflight.backends.local.log_file import last_line
 from midflight.backends.local.plan import render
 from midflight.backends.local.processes import Keepers
 from midflight.backends.local.reports import Ended, NotStarted, Outcome, Running
 from midflight.controller.commands import StartInstance, StopInstance
-from midflight.controller.ending import described
 from midflight.controller.events import InstanceEnded, InstanceNotStarted, InstanceStarted
+from midflight.controller.instance_end import described
 from midflight.controller.roster import is_elastic
 from midflight.controller.state import Cluster, Instance, Job, Role, Stage
 from midflight.errors import MidflightError
@@ -101,7 +101,7 @@ class Instances:
         at = outcome.ended_at or time.time()
         reason = outcome.reason
         if not reason and outcome.code > 0:
-            last = last_words(self._jobs.folder(key).instance(name) / "log")
+            last = last_line(self._jobs.folder(key).instance(name) / "log")
             reason = f"{described(outcome.code)}: {last}" if last else ""
         return InstanceEnded(at, key, name, outcome.attempt, outcome.code, reason)
 

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from midflight.controller.quantities import quantity
 from midflight.errors import UsageError
+from midflight.quantities import quantity
 
 _MOUNTS = Path("/proc/mounts")
 _OWN_GROUP = Path("/proc/self/cgroup")

@@ -16,6 +16,8 @@ CHUNK = 256 << 10
 BLOCK = 64 << 10  # when reading backwards
 LONGEST_LINE = 1 << 20  # longer ones come in pieces
 _TIME_LENGTH = 27
+TAIL = 16 << 10  # bytes in which the last line is looked for
+LONGEST_REASON = 300  # characters of it
 _TRIES = 5  # a rotation may go on while its files are listed
 
 
@@ -186,3 +188,19 @@ def _backwards(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             if flag := _flag(entry):
                 yield end, flag
             end -= len(entry) + 1
+
+
+def last_line(log: Path) -> str:
+    """What says most about a bad end: the last line on stderr, or else on stdout; or nothing."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL))
+            entries = [line.split(b" ", 3) for line in file.read().split(b"\n")]
+    except OSError:
+        return ""
+    said = [(entry[1], entry[3].strip()) for entry in entries if len(entry) == 4]
+    for stream in (b"stderr", b"stdout"):
+        for name, text in reversed(said):
+            if name == stream and text:
+                return text.decode(errors="replace")[:LONGEST_REASON]
+    return ""

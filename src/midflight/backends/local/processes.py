@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.backends.local import identity, keeper, limits
+from midflight.backends.local.process_watch import Watch
 from midflight.backends.local.reports import (
     Ended,
     NotStarted,
@@ -30,7 +31,7 @@ from midflight.backends.local.reports import (
     has_keeper,
     read_state,
 )
-from midflight.backends.local.watching import Watch
+from midflight.backoff import pauses
 
 REPORT_SECONDS = 30.0
 END_SECONDS = 15.0  # for an earlier attempt that is in the way
@@ -106,7 +107,7 @@ class Keepers:
     async def _settle(self, folder: Path, attempt: int) -> Outcome | None:
         """How the attempt stands, once its keeper has said so."""
         deadline = time.monotonic() + REPORT_SECONDS
-        pause = 0.002
+        pause = pauses(0.004, 0.05)
         while True:
             state = read_state(folder)
             if state is not None and state.attempt == attempt:
@@ -116,8 +117,7 @@ class Keepers:
                 return None
             if time.monotonic() > deadline:
                 return await self._give_up(folder, attempt)
-            pause = min(2 * pause, 0.05)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(next(pause))
 
     async def _of_living_keeper(self, folder: Path) -> State | None:
         """None if there is no keeper; then what it has left, if it was killed, is gone as well."""

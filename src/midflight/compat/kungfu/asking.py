@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from midflight.arguments import LARGEST
 from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
     TOKEN_FILE,
@@ -26,8 +27,7 @@ from midflight.errors import MidflightError, Refused, UsageError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import ResizeRequested
 from midflight.protocol.wire import dial
-from midflight.run.arguments import LARGEST
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 _TRIES = 20  # of a compare-and-set that others win
 

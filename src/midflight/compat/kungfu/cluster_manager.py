@@ -26,11 +26,11 @@ from midflight.compat.kungfu.cluster import FIRST_PORT, RUNNER_PORT, Address, Cl
 from midflight.compat.kungfu.config import ConfigStoreClient
 from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.go_flags import Flag
+from midflight.console import exit_code_of, say
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
-from midflight.run.arguments import exit_code_of, say
 from midflight.run.calling import ask_status, call
-from midflight.store.rundir import RunDir, read_token
+from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
 FLAGS = {

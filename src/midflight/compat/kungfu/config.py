@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from midflight.compat.kungfu.cluster import Cluster, loads
 from midflight.errors import Refused, TimedOut, Unreachable, UsageError
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 CONFIG_SERVER = "KUNGFU_CONFIG_SERVER"  # the variable that names the store to training processes
 TOKEN_FILE = "KUNGFU_CONFIG_TOKEN_FILE"

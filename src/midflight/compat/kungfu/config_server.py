@@ -10,9 +10,9 @@ from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import Cluster, loads
 from midflight.compat.kungfu.config_store import ConfigServer, ConfigStore
 from midflight.compat.kungfu.go_flags import Flag
+from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
-from midflight.run.arguments import exit_code_of, say
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 PROGRAM = "kungfu-config-server"
 FLAGS = {

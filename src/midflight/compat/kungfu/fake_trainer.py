@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.go_flags import Flag
+from midflight.console import exit_code_of
 from midflight.errors import UsageError
-from midflight.run.arguments import exit_code_of
 
 PROGRAM = "kungfu-fake-adaptive-trainer"
 FLAGS = {

@@ -14,15 +14,15 @@ from typing import Any
 
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
 from midflight.compat.kungfu.matching import Step, as_it_is, next_step
+from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
 from midflight.protocol.messages import HostsChanged, ResizeRequested, Status
-from midflight.run.arguments import say
 from midflight.run.calling import call_async
 from midflight.run.hosts import Hosts
 from midflight.run.saved import saved_state
-from midflight.store.rundir import RunDir
+from midflight.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
 _CALM = (Phase.STABLE.value, Phase.PREPARING.value)

@@ -30,13 +30,13 @@ from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
 from midflight.compat.kungfu.following import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
+from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
-from midflight.run.arguments import exit_code_of, say
 from midflight.run.claim import claim
 from midflight.run.hosted import JOB_DIR
 from midflight.run.options import Options, parse
 from midflight.run.supervise import Supervisor
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 SERVER_SECONDS = 60.0  # for a config server that is still starting
 _LOOK_SECONDS = 0.2

@@ -29,6 +29,7 @@ from midflight.compat.torchelastic.places import (
 )
 from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.compat.torchelastic.secret import secret_of
+from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saving import Saves, read
@@ -36,7 +37,6 @@ from midflight.coordinator.shell import now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.messages import JobLives, KeepState, Status, StatusRequested
 from midflight.protocol.wire import dial
-from midflight.run.arguments import say
 from midflight.store.etcd_address import Endpoint
 
 _PAUSE = 0.1

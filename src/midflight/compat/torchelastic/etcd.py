@@ -18,14 +18,14 @@ from midflight.compat.torchelastic.looking import Answer, look
 from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import address_of, listen_anywhere
 from midflight.compat.torchelastic.rendezvous import Rendezvous
+from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.saving import Saving
 from midflight.coordinator.shell import now
 from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
 from midflight.protocol import codec
-from midflight.run.arguments import say
 from midflight.store.interface import Lease, Store
-from midflight.store.opening import open_store
+from midflight.store.urls import open_store
 
 _PATIENCE = 10.0  # seconds for one call
 _PAUSE = 0.1

@@ -8,8 +8,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from midflight.arguments import seconds
 from midflight.errors import UsageError
-from midflight.run.arguments import seconds
 
 PROGRAM = "torchrun"
 START_METHODS = ("spawn", "fork", "forkserver")

@@ -17,7 +17,7 @@ from midflight.compat.torchelastic.meeting import Identity, Meeting
 from midflight.compat.torchelastic.node import TorchrunNode, make_name
 from midflight.compat.torchelastic.options import Options, parse
 from midflight.compat.torchelastic.places import own_address
-from midflight.run.arguments import exit_code_of, say
+from midflight.console import exit_code_of, say
 
 STARS = "*****************************************"
 THREADS_BANNER = (

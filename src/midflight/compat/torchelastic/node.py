@@ -31,13 +31,13 @@ from midflight.compat.torchelastic.meeting import Arrival, Identity, Meeting
 from midflight.compat.torchelastic.options import Options
 from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
+from midflight.console import say
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saving import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
 from midflight.protocol.messages import KeepState, StartMember
-from midflight.run.arguments import say
 
 _END_SECONDS = 6.0  # for the coordinator to see the other nodes off
 _LAST_SECONDS = 1.0  # the same, when someone waits for the end

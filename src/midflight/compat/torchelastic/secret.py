@@ -17,7 +17,7 @@ from pathlib import Path
 
 from midflight.errors import UsageError
 from midflight.home import home
-from midflight.store.rundir import read_token
+from midflight.rundir import read_token
 
 TOKEN_FILE = "MIDFLIGHT_TOKEN_FILE"
 _PUBLIC = b"midflight torchrun"

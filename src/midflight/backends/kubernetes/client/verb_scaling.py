@@ -14,7 +14,7 @@ from midflight.backends.kubernetes.client import connection_paths, verb_finding
 from midflight.backends.kubernetes.client.connection import Connection
 from midflight.backends.kubernetes.client.verb_waiting import SCALERS
 from midflight.backends.kubernetes.manifests import rendering as manifests
-from midflight.controller import roster, scaling
+from midflight.controller import roster, scale_rules
 from midflight.controller.state import Job, Operation
 from midflight.errors import Exists, Refused, UsageError
 
@@ -39,12 +39,12 @@ def wanted(job: Job, wish: Mapping[str, Any], now: float) -> Operation:
     timeout = float(wish.get("timeout", 60.0))
     if not 0 < timeout <= LONGEST:
         raise UsageError(f"wanted a timeout of 1 to {LONGEST} seconds, got {timeout:g}")
-    if wrong := scaling.objection(job, kind, count, names, to):
+    if wrong := scale_rules.objection(job, kind, count, names, to):
         raise Refused(wrong)
-    kind, count = scaling.resolve(job, kind, count, names, to)
+    kind, count = scale_rules.resolve(job, kind, count, names, to)
     was = roster.projected(job)
     return Operation(
-        id=scaling.operation_id(job, now),
+        id=scale_rules.operation_id(job, now),
         kind=kind,
         count=count,
         timeout=float(math.ceil(timeout)),  # objects have whole seconds
@@ -52,14 +52,14 @@ def wanted(job: Job, wish: Mapping[str, Any], now: float) -> Operation:
         deadline=now + timeout,
         workers=names,
         was=was,
-        target=was + count if kind == scaling.SCALEOUT else was - count,
+        target=was + count if kind == scale_rules.SCALEOUT else was - count,
         partial=bool(wish.get("partial")),
     )
 
 
 def _next(job: Job, operation: Operation) -> Operation:
     taken = int(operation.id.rpartition("-")[2])
-    return replace(operation, id=scaling.operation_id(job, taken + 1))
+    return replace(operation, id=scale_rules.operation_id(job, taken + 1))
 
 
 def _create(connection: Connection, job: Job, operation: Operation) -> None:

@@ -1,17 +1,18 @@
 """What the verbs ask of a cluster: the same questions as of the server on one machine.
 
-`KubernetesClient` has the methods of `midflight.client.Client`, with the same views as answers, so
-that a verb need not know where its job is. There is no server in between: everything goes to the
+`KubernetesClient` is a `ClusterApi`, as `midflight.client.Client` is, so that a verb need not know
+where its job is. There is no server in between: everything goes to the
 API server, and the operator does what the objects there say. What only some verbs need is loaded by
 these alone, so that `list` is quick.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from midflight.backends.kubernetes.client.connection import Connection, Object
 from midflight.backends.kubernetes.client.connection_paths import JOB_KINDS
 from midflight.errors import Refused
+from midflight.protocol.cluster_api import ignore
 from midflight.protocol.views import (
     EventView,
     GpuView,
@@ -25,7 +26,6 @@ from midflight.protocol.views import (
 
 if TYPE_CHECKING:
     from midflight.backends.kubernetes.client.connection_user import User
-    from midflight.controller.spec import Spec
 
 
 class KubernetesClient:
@@ -71,24 +71,21 @@ class KubernetesClient:
 
     # --- jobs -------------------------------------------------------------------------------
 
-    def submit(self, spec: Mapping[str, Any]) -> JobView:
-        from midflight.controller.spec import Spec
-        from midflight.protocol import codec
-
-        return self.create(codec.decode(Spec, dict(spec)), lambda created: None)
-
-    def create(self, spec: "Spec", tell: Callable[[str], None]) -> JobView:
-        """As `submit`; what is created is told, in kubectl's words."""
+    def submit(self, spec: Mapping[str, Any], created: Callable[[str], None] = ignore) -> JobView:
+        """What is created is told, in kubectl's words."""
         from midflight.backends.kubernetes.client import (
             connection_user,
             verb_finding,
             verb_jobs,
             verb_submitting,
         )
+        from midflight.controller.spec import Spec
+        from midflight.protocol import codec
 
+        wanted = codec.decode(Spec, dict(spec))
         owner = connection_user.name(self.connection)
-        obj = verb_submitting.create(self.connection, spec, owner, tell)
-        found = verb_finding.read(obj, JOB_KINDS[spec.kind.value])
+        obj = verb_submitting.create(self.connection, wanted, owner, created)
+        found = verb_finding.read(obj, JOB_KINDS[wanted.kind.value])
         return verb_jobs.view(self.connection, found)
 
     def jobs(self, namespace: str, kind: str = "") -> list[JobSummary]:
@@ -107,14 +104,12 @@ class KubernetesClient:
         found = verb_finding.find(self.connection, namespace, name)
         verb_jobs.delete(self.connection, found.kind, namespace, name, found.uid)
 
-    def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView:
-        """`until` is running, finished or gone; TimedOut if it is not so by then."""
+    def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView | None:
+        """The job once it is running or finished, None once it is gone; or else TimedOut."""
         from midflight.backends.kubernetes.client import verb_jobs, verb_waiting
 
         found = verb_waiting.until(self.connection, namespace, name, until, timeout)
-        if found is None:
-            return cast(JobView, None)  # as the server answers: it is gone
-        return verb_jobs.view(self.connection, found)
+        return None if found is None else verb_jobs.view(self.connection, found)
 
     def scale(self, namespace: str, name: str, wish: Mapping[str, Any]) -> OperationView:
         from midflight.backends.kubernetes.client import verb_scaling
@@ -166,8 +161,8 @@ class KubernetesClient:
 
         return verb_jobs.logs(self.connection, namespace, name, query)
 
-    def attach(self, namespace: str, instance: str, container: str, command: Sequence[str]) -> int:
+    def attach(self, job: JobView, instance: str, container: str, command: Sequence[str]) -> int:
         """The exit code of the command, run in that pod with this terminal."""
         from midflight.backends.kubernetes.client import verb_jobs
 
-        return verb_jobs.attach(self.connection, namespace, instance, container, command)
+        return verb_jobs.attach(self.connection, job["namespace"], instance, container, command)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from midflight.backends.kubernetes import names
-from midflight.controller.checking import LONGEST_NAME
+from midflight.controller.spec_check import LONGEST_NAME
 
 Schema = dict[str, Any]
 

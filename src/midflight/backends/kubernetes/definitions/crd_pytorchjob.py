@@ -26,7 +26,7 @@ from midflight.backends.kubernetes.definitions.crd_parts import (
     string,
     with_rules,
 )
-from midflight.controller.checking import CLEAN_POLICIES
+from midflight.controller.spec_check import CLEAN_POLICIES
 
 
 def pytorchjob() -> dict[str, Any]:

@@ -31,8 +31,8 @@ from midflight.backends.kubernetes.definitions.crd_parts import (
     with_rules,
 )
 from midflight.backends.kubernetes.definitions.crd_pytorchjob import pytorchjob
-from midflight.controller.checking import CLEAN_POLICIES, JOB_POLICIES, RUN_IN, SYNC_MODES
 from midflight.controller.spec import ANY_NUMBER
+from midflight.controller.spec_check import CLEAN_POLICIES, JOB_POLICIES, RUN_IN, SYNC_MODES
 
 _NO_OPTION = "^[^-]"  # git and rsync would take a word with a dash in front for an option
 

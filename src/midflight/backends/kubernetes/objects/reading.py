@@ -31,11 +31,11 @@ from midflight.backends.kubernetes.objects.templates import (
     template_of,
 )
 from midflight.backends.kubernetes.pods.code_sync import check_source
-from midflight.controller.checking import LONGEST_NAME, check
-from midflight.controller.quantities import quantity
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
+from midflight.controller.spec_check import LONGEST_NAME, check
 from midflight.controller.state import Role
 from midflight.errors import UsageError
+from midflight.quantities import quantity
 
 IMAGE_COMMAND = "(the image's own command)"  # what is shown where the object names none
 AGAIN = 6  # restarts where the replicas may be restarted and nobody said how often

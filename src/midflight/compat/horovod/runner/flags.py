@@ -8,9 +8,9 @@ was not given is None, so that a config file can fill it in.
 import argparse
 from collections.abc import Sequence
 
+from midflight.arguments import Parser
 from midflight.compat import horovod
 from midflight.errors import UsageError
-from midflight.run.arguments import Parser
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 # There is no MPI, no jsrun and no ssh here, and no cache of checks; flag by destination.

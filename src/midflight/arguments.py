@@ -1,0 +1,41 @@
+"""Reading a command line, for every program of Midflight: the parser, and the types of its options.
+
+A parser raises UsageError instead of ending the process; what becomes of an error is `console`'s.
+"""
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import NoReturn
+
+from midflight.errors import UsageError
+
+LARGEST = 10_000  # members or slots; what is beyond is a slip of the finger
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+def count_from(least: int) -> Callable[[str], int]:
+    """The type of an option that counts members, slots or the like."""
+
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdecimal() or not least <= int(text) <= LARGEST:
+            raise argparse.ArgumentTypeError(
+                f"wanted a whole number from {least} to {LARGEST}, got {text!r}"
+            )
+        return int(text)
+
+    return read
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"wanted a number of seconds, 0 or more, got {text!r}")
+    return value

@@ -1,0 +1,82 @@
+"""How jobs, their instances and their events are shown, by every verb that shows them."""
+
+from collections.abc import Iterable, Mapping
+
+from midflight import durations
+from midflight.cli import timestamps
+from midflight.cli.output import fields
+from midflight.protocol.cluster_api import ClusterApi
+from midflight.protocol.views import EventView, GpuView, InstanceView, JobView
+
+HOLDING = ("PENDING", "RUNNING", "SCALING")  # in these a job may hold GPUs
+Usage = Mapping[tuple[str, int], GpuView]  # by node and index
+_GIB = 1 << 30
+
+
+def head(job: JobView) -> str:
+    values: dict[str, object] = {
+        "Name": job["name"],
+        "Status": job["status"],
+        "Namespace": job["namespace"],
+        "Priority": job["priority"] or "N/A",
+        "Trainer": job["trainer"],
+        "Duration": durations.shown(job["duration"]),
+        "CreateTime": timestamps.local(job["createTime"]),
+        "EndTime": timestamps.local(job["endTime"]),
+        "Workers": _workers(job),
+    }
+    if job["commit"]:
+        values["Commit"] = job["commit"]
+    if job["reason"]:
+        values["Reason"] = job["reason"]
+    return fields(values)
+
+
+def _workers(job: JobView) -> str:
+    if job["minWorkers"] == job["maxWorkers"]:
+        return str(job["workers"])
+    return f"{job['workers']} ({job['minWorkers']} to {job['maxWorkers']})"
+
+
+def event_row(each: EventView) -> tuple[object, ...]:
+    message = f"[{each['reason']}] {each['message']}"
+    return each["source"], each["kind"], timestamps.age(each["time"]), message
+
+
+def gpu_row(each: InstanceView, busy: Usage) -> tuple[object, ...]:
+    devices = ",".join(map(str, each["devices"])) or "N/A"
+    used = (_duty(each, busy), _memory(each, busy))
+    return each["name"], each["nodeIP"], each["requestGPUs"], devices, *used
+
+
+def gpu_sum(job: JobView) -> str:
+    return f"Allocated/Requested GPUs of Job: {job['allocatedGPUs']}/{job['requestGPUs']}"
+
+
+# --- how busy devices are -------------------------------------------------------------------------
+
+
+def gpu_usage(client: ClusterApi, instances: Iterable[InstanceView]) -> Usage:
+    """Of the nodes on which instances hold devices; what is not known is left out."""
+    nodes = sorted({each["node"] for each in instances if each["devices"]})
+    return {(node, gpu["index"]): gpu for node in nodes for gpu in client.gpus(node)}
+
+
+def _duty(each: InstanceView, found: Usage) -> str:
+    """In percent, one for each device."""
+    gpus = _of(each, found)
+    return ",".join(f"{gpu['dutyCycle']}%" for gpu in gpus) or "N/A"
+
+
+def _memory(each: InstanceView, found: Usage) -> str:
+    """Used and total of all its devices together."""
+    gpus = _of(each, found)
+    if not gpus:
+        return "N/A"
+    used, total = (sum(gpu[key] for gpu in gpus) for key in ("memoryUsed", "memoryTotal"))
+    return f"{used / _GIB:.1f}GiB/{total / _GIB:.1f}GiB"
+
+
+def _of(each: InstanceView, found: Usage) -> list[GpuView]:
+    places = [(each["node"], index) for index in each["devices"]]
+    return [found[place] for place in places if place in found]

@@ -1,0 +1,51 @@
+"""`midflight chaos WHAT JOB [INSTANCE]`: rehearses a failure, of the newest worker by default."""
+
+from collections.abc import Sequence
+
+from midflight.cli import flags, jobs
+from midflight.cli.cluster import connect
+from midflight.errors import Refused
+from midflight.protocol.views import JobView
+
+# what: what has happened afterwards
+WHAT = {
+    "kill": "was killed",
+    "stop": "stands still",
+    "cont": "goes on",
+    "cut": "was cut off from the others",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parser().read(argv)
+    client = connect()
+    job = jobs.find(client, options.namespace, options.job)
+    name = jobs.instance(job, options.instance)["name"] if options.instance else newest(job)
+    client.chaos(options.namespace, options.job, options.what, name)
+    print(f"{name} {WHAT[options.what]}")
+    return 0
+
+
+def newest(job: JobView) -> str:
+    """The running worker that came last; the chief if there is none."""
+    running = [each for each in job["instances"] if each["status"] == "Running"]
+    if not running:
+        raise Refused(f"no instance of {job['name']} is running")
+    workers = [each for each in running if each["role"] == "worker"] or running
+    return workers[-1]["name"]
+
+
+def parser() -> flags.VerbParser:
+    made = flags.VerbParser("chaos", "Rehearses a failure.")
+    made.add_argument(
+        "what", choices=tuple(WHAT), help="kill it, stop it, cont(inue) it, or cut its connections"
+    )
+    made.add_argument("job", metavar="JOB", help="name of the job")
+    made.add_argument(
+        "instance",
+        metavar="INSTANCE",
+        nargs="?",
+        default="",
+        help="which instance (default: the newest worker)",
+    )
+    return made

@@ -1,0 +1,155 @@
+"""`midflight operator install`: puts the operator on a cluster, or another version of it.
+
+What is installed is decided in installing.py and applied piece by piece, the kinds first. Jobs that
+run are not touched. With `--dry-run` the manifests are printed, and no cluster is needed.
+"""
+
+import argparse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from midflight.arguments import count_from
+from midflight.cli import flags, messages, output, program
+from midflight.cli.operators import add_timeout, connect, told, verb
+from midflight.cli.progress import Progress
+from midflight.errors import Refused
+
+if TYPE_CHECKING:
+    from midflight.backends.kubernetes.client.connection import Connection
+    from midflight.backends.kubernetes.install.applying import Done
+    from midflight.backends.kubernetes.install.installed import Operator
+
+KINDS_SECONDS = 60.0  # for the API server to serve new kinds
+
+Objects = list[dict[str, Any]]
+
+
+def main(argv: Sequence[str]) -> int:
+    from midflight.backends.kubernetes.install import installing
+
+    options = parser().read(argv)
+    namespace = options.said_namespace or options.namespaced or installing.NAMESPACE
+    image = options.image or installing.IMAGE
+    operator = installing.operator(namespace, image, options.replicas, options.namespaced)
+    if options.dry_run:
+        _show([*installing.kinds(), *operator], options.output)
+        return 0
+    done = install(connect(options), namespace, operator, options)
+    output.data(options.output, [asdict(one) for one in done], (one.what for one in done))
+    messages.info(
+        f"The operator is installed in {namespace}; see `{program.name()} operator status`"
+    )
+    return 0
+
+
+def install(
+    connection: "Connection", namespace: str, operator: Objects, options: argparse.Namespace
+) -> "list[Done]":
+    from midflight.backends.kubernetes.install import applying, installed, uninstalling
+
+    scope, form = options.namespaced, options.output
+    connection.version()  # or it is too old, before anything is changed
+    former = _former(installed.operators(connection, namespace), namespace, scope)
+    kinds = _kinds(connection)
+    operator = _placed(connection, operator)
+    _wait("kinds", lambda: applying.being_deleted(connection, kinds), KINDS_SECONDS)
+    done = told(applying.apply(connection, kinds, options.take_over), form)
+    _wait("kinds", lambda: applying.not_served(connection, kinds), KINDS_SECONDS)
+    done += told(applying.apply(connection, operator, options.take_over), form)
+    for old in dict.fromkeys((scope, former.scope if former else scope)):
+        done += told(uninstalling.prune(connection, namespace, old, operator), form)
+    if options.wait:
+        _wait("operator", lambda: installed.not_ready(connection, namespace), options.timeout)
+    return done
+
+
+def _former(operators: "Iterable[Operator]", namespace: str, scope: str) -> "Operator | None":
+    """The one that is there already; two that run the same jobs are refused."""
+    found = None
+    for one in operators:
+        if one.namespace == namespace:
+            found = one
+        elif not scope or not one.scope or scope == one.scope:
+            raise Refused(
+                f"an operator in {one.namespace} runs the jobs of "
+                f"{one.scope or 'all namespaces'} already, and a second one would run them too; "
+                f"remove it first: `{program.name()} operator uninstall -n {one.namespace} "
+                "--keep-jobs`"
+            )
+    return found
+
+
+def _kinds(connection: "Connection") -> Objects:
+    """Without PyTorchJob where it is somebody else's."""
+    from midflight.backends.kubernetes.install import installed, installing
+    from midflight.backends.kubernetes.install.install_rbac import PYTORCH_CRD
+
+    kinds = installing.kinds()
+    if not installed.stands_back(connection):
+        return kinds
+    messages.info(
+        f"{PYTORCH_CRD} is there already and not ours (Kubeflow's, as a rule): it is left alone, "
+        "and the operator stands back from PyTorchJobs"
+    )
+    return [one for one in kinds if one["metadata"]["name"] != PYTORCH_CRD]
+
+
+def _placed(connection: "Connection", operator: Objects) -> Objects:
+    """A namespace that somebody else has made is marked and not claimed."""
+    from midflight.backends.kubernetes.install import applying, installing
+
+    space, *others = operator
+    there = applying.found(connection, space)
+    if there is not None and "deletionTimestamp" in there["metadata"]:
+        name = space["metadata"]["name"]
+        raise Refused(f"the namespace {name} is being deleted; try again when it is gone")
+    if there is not None and not applying.is_ours(there):
+        space = installing.marked(space["metadata"]["name"])
+    return [space, *others]
+
+
+def _wait(what: str, look: Callable[[], str], seconds: float) -> None:
+    from midflight.backends.kubernetes.install import applying
+
+    with Progress(f"waiting for the {what}") as progress:
+        applying.until(look, seconds, lambda text: setattr(progress, "text", text))
+
+
+def _show(manifests: Objects, form: str) -> None:
+    """YAML as kubectl reads it, unless something else was asked for."""
+    from midflight.backends.kubernetes.client.connection_paths import word
+
+    whole = {"apiVersion": "v1", "kind": "List", "items": manifests}
+    if form in ("json", "name"):
+        output.data(form, whole, (word(one) for one in manifests))
+        return
+    import yaml
+
+    print(yaml.safe_dump_all(manifests, sort_keys=False, allow_unicode=True, width=100), end="")
+
+
+def parser() -> flags.VerbParser:
+    made = verb("install", "Installs the operator on a cluster, or upgrades it.")
+    made.add_argument(
+        "--image", default="", help="image of the operator (default midflight:VERSION)"
+    )
+    made.add_argument(
+        "--replicas",
+        type=count_from(1),
+        default=2,
+        help="replicas; one leads, the others stand by (default 2)",
+    )
+    made.add_argument(
+        "--namespaced",
+        metavar="NAME",
+        default="",
+        help="run only the jobs of this namespace, without rights in others",
+    )
+    flags.switch(made, "--dry-run", help="print the manifests and change nothing")
+    flags.switch(
+        made, "--take-over", help="take over definitions of another operator, such as et-operator"
+    )
+    flags.switch(made, "--wait", help="wait until it is ready")
+    add_timeout(made, "how long to wait")
+    return made

@@ -1,0 +1,82 @@
+"""`midflight operator uninstall`: takes the operator off a cluster.
+
+Asks first. Where jobs are left, it wants to be told what becomes of them; uninstalling.py has the
+order in which things go.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from midflight.cli import flags, program
+from midflight.cli.operators import add_timeout, connect, told, verb
+from midflight.cli.progress import Progress
+from midflight.errors import NotFound, Refused, UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    from midflight.backends.kubernetes.install import installed, installing, uninstalling
+
+    options = parser().read(argv)
+    if options.keep_jobs and options.delete_jobs:
+        raise UsageError("wanted --keep-jobs or --delete-jobs, got both")
+    namespace = options.said_namespace or installing.NAMESPACE
+    connection = connect(options)
+    operators = installed.operators(connection, namespace)
+    here = next((one for one in operators if one.namespace == namespace), None)
+    scope = here.scope if here else ""
+    last = all(one.namespace == namespace for one in operators)
+    fate = _fate(len(installed.jobs(connection, scope)), options)
+    _confirm(f"the operator of {namespace} on {connection.settings.server}; {fate}", options.yes)
+    if options.delete_jobs:
+        able = here is not None and here.ready > 0
+        with Progress("deleting jobs") as progress:
+            gone = uninstalling.delete_jobs(
+                connection,
+                scope,
+                options.timeout if able else 0.0,
+                lambda text: setattr(progress, "text", text),
+            )
+            told(gone, options.output)
+    keep = options.keep_jobs
+    done = told(uninstalling.remove(connection, namespace, scope, keep, last), options.output)
+    if not done:
+        raise NotFound(f"{namespace} has no operator; see `{program.name()} operator status`")
+    return 0
+
+
+def _fate(jobs: int, options: argparse.Namespace) -> str:
+    """What will become of the jobs, in words."""
+    if options.keep_jobs:
+        return "jobs train on, and wait for the next operator"
+    if not jobs:
+        return "no job is there"
+    what = "1 job" if jobs == 1 else f"{jobs} jobs"
+    if not options.delete_jobs:
+        raise Refused(
+            f"{what} would be without an operator; say --keep-jobs, and the next operator takes "
+            "them up, or --delete-jobs"
+        )
+    return f"{what} will be deleted"
+
+
+def _confirm(what: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"this removes {what}; say --yes where nobody can be asked")
+    if input(f"Remove {what}? [y/N] ").strip().lower() not in ("y", "yes"):
+        raise Refused("nothing was removed")
+
+
+def parser() -> flags.VerbParser:
+    made = verb("uninstall", "Removes the operator from a cluster.")
+    flags.switch(
+        made, "--keep-jobs", help="leave jobs running; custom resource definitions stay as well"
+    )
+    flags.switch(
+        made, "--delete-jobs", help="delete all jobs first, with everything that belongs to them"
+    )
+    flags.switch(made, "-y", "--yes", help="do not ask for confirmation")
+    add_timeout(made, "how long to wait until the operator has cleaned up")
+    return made

@@ -1,0 +1,119 @@
+"""`midflight status RUN`: asks the coordinator, or, when it does not answer, the store.
+
+Without a name it is the server that is asked.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from midflight.arguments import Parser
+from midflight.cli import program
+from midflight.cli.cluster import connect_if_running
+from midflight.cli.output import table
+from midflight.cli.runs import call_run, find_run, known_runs, last_status, run_in_pod
+from midflight.console import say
+from midflight.errors import ConnectionLost, Unreachable
+from midflight.protocol import codec
+from midflight.protocol.messages import Status
+from midflight.run.calling import ask_status
+from midflight.rundir import RunDir
+
+
+def main(argv: Sequence[str]) -> int:
+    options = parser().parse_args(argv)
+    if options.run is None:
+        return server_status(options.output)
+    if options.run not in known_runs():
+        words = ("status", options.run, "-o", options.output)
+        if (code := run_in_pod(options.namespace, options.run, words)) is not None:
+            return code
+    status = current_status(find_run(options.run))
+    print(as_json(status) if options.output == "json" else as_text(status))
+    return 0
+
+
+def server_status(form: str) -> int:
+    client = connect_if_running()
+    if client is None:
+        print(
+            "null" if form == "json" else "no server is running; any verb that needs one starts it"
+        )
+        return 0
+    server = client.status()
+    if form == "json":
+        print(json.dumps(server, indent=2))
+        return 0
+    jobs = ", ".join(f"{count} {phase}" for phase, count in server["jobs"].items()) or "none"
+    process = f", process {server['pid']}, since {server['startedAt']}" if server["pid"] else ""
+    lines = {
+        "server": f"{server['version']}{process}",
+        "home": server["home"],
+        "nodes": server["nodes"],
+        "jobs": jobs,
+    }
+    print("\n".join(f"{key + ':':<12}{value}" for key, value in lines.items()))
+    return 0
+
+
+def current_status(folder: RunDir) -> Status:
+    try:
+        answer = call_run(folder)
+        return answer if isinstance(answer, Status) else ask_status(answer)
+    except (Unreachable, ConnectionLost) as error:
+        last = last_status(folder)
+        if last is None:
+            raise
+        say(f"warning: {error}; this is what was last saved")
+        return last
+
+
+def as_json(status: Status) -> str:
+    return json.dumps(codec.encode(status), indent=2)
+
+
+def as_text(status: Status) -> str:
+    head = {
+        "run": status.name,
+        "phase": status.phase,
+        "detail": status.detail or "-",
+        "generation": status.generation,
+        "step": status.step,
+        "members": f"{len(status.members)} of {status.wanted} wanted",
+        "limits": f"{status.min_np} to {status.max_np}",
+        "resets": status.resets,
+    }
+    members = [
+        (m.name, "-" if m.rank is None else m.rank, m.host, m.pid or "-", m.step, m.state)
+        for m in status.members
+    ]
+    hosts = [
+        (h.name, h.slots, "yes" if h.connected else "no", f"{h.cooling:.0f}" if h.cooling else "-")
+        for h in status.hosts
+    ]
+    blocks = ["\n".join(f"{key + ':':<12}{value}" for key, value in head.items())]
+    if members:
+        blocks.append(table(("MEMBER", "RANK", "HOST", "PID", "STEP", "STATE"), members))
+    if hosts:
+        blocks.append(table(("HOST", "SLOTS", "CONNECTED", "COOLING (S)"), hosts))
+    return "\n\n".join(blocks)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = Parser(
+        prog=f"{program.name()} status", description="Shows how the server or a run is doing."
+    )
+    made.add_argument(
+        "run", metavar="RUN", nargs="?", help="a run, or a job that trains (default: the server)"
+    )
+    made.add_argument(
+        "-n", "--namespace", default="", metavar="NS", help="namespace of the job, on a cluster"
+    )
+    made.add_argument(
+        "-o",
+        "--output",
+        choices=("wide", "json"),
+        default="wide",
+        help="output format (default wide)",
+    )
+    return made
