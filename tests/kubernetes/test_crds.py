@@ -15,9 +15,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.definitions.crds import crds
-from midflight.backends.kubernetes.manifests.rendering import scale_object
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.job import scale_object
+from midflight.kubernetes.resources.crds import crds
 from tests.kubernetes.plane.api import MERGE, ApiError
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.submissions import SUBMISSIONS

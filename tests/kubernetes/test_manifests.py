@@ -20,17 +20,17 @@ import pytest
 import yaml
 from hypothesis import given, strategies
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.manifests.manifest_flags import toleration, verbatim
-from midflight.backends.kubernetes.manifests.rendering import objects_of, scale_object
-from midflight.backends.kubernetes.names import SYNC
-from midflight.backends.kubernetes.objects.reading import spec_of as spec_read
 from midflight.cli import submit_flags
 from midflight.cli.job_types import to_submit
 from midflight.cli.submitting import Place, spec_of
 from midflight.controller.checking import check
 from midflight.controller.spec import Container, Kind, Spec, Sync
 from midflight.errors import UsageError
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.flags import toleration, verbatim
+from midflight.kubernetes.manifests.job import objects_of, scale_object
+from midflight.kubernetes.names import SYNC
+from midflight.kubernetes.resources.job_spec import spec_of as spec_read
 from tests.kubernetes.submissions import FILES, SUBMISSIONS
 
 GOLDEN = Path(__file__).parent / "golden"

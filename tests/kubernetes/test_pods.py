@@ -10,9 +10,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes.pods.code_sync import code_pod
-from midflight.backends.kubernetes.pods.pod_security import notes
-from midflight.backends.kubernetes.pods.rendering import Site, render
+from midflight.kubernetes.pods.code import code_pod
+from midflight.kubernetes.pods.pod import Site, render
+from midflight.kubernetes.pods.security import notes
 from tests.kubernetes.job_objects import (
     Json,
     chief_of,

@@ -10,12 +10,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.client import connection
-from midflight.backends.kubernetes.client.connection_paths import path
-from midflight.backends.kubernetes.client.verbs import KubernetesClient
 from midflight.client import Client
 from midflight.controller.state import Phase
+from midflight.kubernetes import names
+from midflight.kubernetes.api import connection
+from midflight.kubernetes.api.paths import path
+from midflight.kubernetes.client import KubernetesClient
 from tests.kubernetes.plane.api import MERGE, Api
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import SUBMIT, Site

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes.client.connection_paths import of
-from midflight.backends.kubernetes.manifests import rendering as manifests
 from midflight.controller.spec import Container, Kind, Spec
+from midflight.kubernetes.api.paths import of
+from midflight.kubernetes.manifests import job as manifests
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site
 from tests.kubernetes.verb_typing import typing_in

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.client.connection_paths import path
 from midflight.controller.state import Operation, Phase, Progress
 from midflight.errors import NotFound, TimedOut
+from midflight.kubernetes import names
+from midflight.kubernetes.api.paths import path
 from tests.kubernetes.plane.api import MERGE
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site

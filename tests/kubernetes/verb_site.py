@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from midflight.backends.kubernetes import names, status
-from midflight.backends.kubernetes.client.connection import Connection
-from midflight.backends.kubernetes.client.connection_paths import path
-from midflight.backends.kubernetes.client.verbs import KubernetesClient
-from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
+from midflight.kubernetes import names
+from midflight.kubernetes.api.connection import Connection
+from midflight.kubernetes.api.paths import path
+from midflight.kubernetes.client import KubernetesClient
+from midflight.kubernetes.resources import status
+from midflight.kubernetes.resources.job_spec import spec_of
 from tests.kubernetes.plane.api import MERGE, Api, Json
 
 PATIENCE = 60.0  # seconds for what happens at once, on a machine that is busy

@@ -10,8 +10,8 @@ from midflight.cli import choosing, common_flags
 from midflight.home import home
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.client.verbs import KubernetesClient
     from midflight.client import Client
+    from midflight.kubernetes.client import KubernetesClient
 
 
 def connect() -> "Client":
@@ -40,7 +40,7 @@ def kubernetes() -> "KubernetesClient | None":
     chosen = choosing.now(common_flags.config())
     if chosen.is_local:
         return None
-    from midflight.backends.kubernetes.client.connection import open_connection
-    from midflight.backends.kubernetes.client.verbs import KubernetesClient
+    from midflight.kubernetes.api.connection import open_connection
+    from midflight.kubernetes.client import KubernetesClient
 
     return KubernetesClient(open_connection(choosing.settings(chosen), chosen.namespace))

@@ -4,8 +4,8 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from midflight.backends.kubernetes.names import RUNTIME_DIR
 from midflight.cli import choosing, common_flags, jobs
+from midflight.kubernetes.names import RUNTIME_DIR
 
 if TYPE_CHECKING:
     from midflight.client import Client
