@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
-from midflight.kubernetes.pods.pod import Site, render
+from midflight.kubernetes.pods.pod import render
 from tests.kubernetes.job_objects import Json, chief_of, job_of, pod_spec, pytorch_job, training_job
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
@@ -59,14 +60,14 @@ def run(container: Json, folder: Path, **more: str) -> subprocess.CompletedProce
 
 
 def resolve(obj: Json, folder: Path) -> str:
-    done = run(code_pod(obj, job_of(obj), Site())["spec"]["containers"][0], folder)
+    done = run(code_pod(obj, job_of(obj), PodDefaults())["spec"]["containers"][0], folder)
     assert done.returncode == 0, done.stderr
     return (folder / "commit").read_text()
 
 
 def fetch(obj: Json, commit: str, folder: Path, **more: str) -> str:
     job = job_of(obj, commit)
-    pod = render(obj, job, chief_of(job), Site())
+    pod = render(obj, job, chief_of(job), PodDefaults())
     done = run(pod["spec"]["initContainers"][0], folder, **more)
     assert done.returncode == 0, done.stderr
     return (folder / "code" / "mnist" / "train.py").read_text()
@@ -96,7 +97,7 @@ def test_the_beginning_of_a_commit_is_enough(source: Path, tmp_path: Path) -> No
 
 def test_what_is_not_there_is_said_in_one_line(source: Path, tmp_path: Path) -> None:
     obj = job_object(source, branch="none")
-    pod = code_pod(obj, job_of(obj), Site())
+    pod = code_pod(obj, job_of(obj), PodDefaults())
     done = run(pod["spec"]["containers"][0], tmp_path)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("has no branch, tag or commit none")
@@ -137,7 +138,7 @@ def test_a_password_is_given_to_the_sources_own_host_only(tmp_path: Path) -> Non
     )
     asking.chmod(0o755)
     obj = job_object("https://git.example:8443/a/mnist.git")
-    container = code_pod(obj, job_of(obj), Site())["spec"]["containers"][0]
+    container = code_pod(obj, job_of(obj), PodDefaults())["spec"]["containers"][0]
     login = {"GIT_SYNC_USERNAME": "me", "GIT_SYNC_PASSWORD": "hu$h"}
     run(container, tmp_path, PATH=f"{asking.parent}:{os.environ['PATH']}", **login)
     assert (tmp_path / "refs").read_text().split() == ["me", "hu$h", "nothing"]
@@ -148,7 +149,7 @@ def test_a_password_stands_in_a_secret_and_never_in_words() -> None:
     obj["metadata"]["annotations"]["midflight.dev/sync"] = (
         '{"mode": "git", "source": "https://me:hush@git.example/a/b.git", "image": "mine/git:2"}'
     )
-    container = code_pod(obj, job_of(obj), Site())["spec"]["containers"][0]
+    container = code_pod(obj, job_of(obj), PodDefaults())["spec"]["containers"][0]
     env = {each["name"]: each for each in container["env"]}
     assert env["MIDFLIGHT_SOURCE"]["value"] == "https://git.example/a/b.git"
     assert env["GIT_SYNC_PASSWORD"]["value"] == "hush"  # where its author has put it
@@ -157,7 +158,7 @@ def test_a_password_stands_in_a_secret_and_never_in_words() -> None:
     obj = job_object("https://git.example/a/b.git")
     env = {
         each["name"]: each
-        for each in code_pod(obj, job_of(obj), Site())["spec"]["containers"][0]["env"]
+        for each in code_pod(obj, job_of(obj), PodDefaults())["spec"]["containers"][0]["env"]
     }
     secret = env["GIT_SYNC_PASSWORD"]["valueFrom"]["secretKeyRef"]
     assert secret == {"name": "elastic-git", "key": "password", "optional": True}
@@ -170,8 +171,8 @@ def test_rsync_brings_a_folder_and_has_no_commit(tmp_path: Path) -> None:
     (folder / "train.py").write_text("here")
     obj = training_job(sync={"mode": "rsync", "source": str(folder)})
     job = job_of(obj)
-    look = run(code_pod(obj, job, Site())["spec"]["containers"][0], tmp_path)
+    look = run(code_pod(obj, job, PodDefaults())["spec"]["containers"][0], tmp_path)
     assert (look.returncode, look.stdout) == (0, "")
-    pod = render(obj, job, chief_of(job), Site())
+    pod = render(obj, job, chief_of(job), PodDefaults())
     assert run(pod["spec"]["initContainers"][0], tmp_path).returncode == 0
     assert (tmp_path / "code" / "project" / "train.py").read_text() == "here"

@@ -5,8 +5,8 @@ import base64
 import kubernetes_validate
 import pytest
 
+from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.dependents import hosts, objects
-from midflight.kubernetes.pods.pod import Site
 from midflight.kubernetes.resources.labels import labels_of
 from tests.kubernetes.job_objects import (
     UID,
@@ -24,7 +24,7 @@ ELASTIC = {"elasticPolicy": {"minReplicas": 1}}
 
 def made(obj: Json, pdb_api: str = "policy/v1") -> dict[str, Json]:
     """By kind and name."""
-    listed = objects(obj, job_of(obj), "hush", Site(), pdb_api)
+    listed = objects(obj, job_of(obj), "hush", PodDefaults(), pdb_api)
     found = {f"{each['kind']}/{each['metadata']['name']}": each for each in listed}
     assert len(found) == len(listed)
     return found

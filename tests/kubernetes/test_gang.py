@@ -7,9 +7,10 @@ import pytest
 from midflight.controller.spec import Container, Kind, Spec, Sync
 from midflight.kubernetes import names
 from midflight.kubernetes.manifests.job import objects_of
+from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.dependents import objects
-from midflight.kubernetes.pods.pod import Site, render
+from midflight.kubernetes.pods.pod import render
 from tests.kubernetes.job_objects import UID, Json, chief_of, job_of, worker_of
 
 BOUNDS = {"min_workers": 2, "max_workers": 8}
@@ -37,14 +38,14 @@ def templates(obj: Json) -> list[Json]:
 
 
 def groups(obj: Json) -> list[Json]:
-    made = objects(obj, job_of(obj), "hush", Site())
+    made = objects(obj, job_of(obj), "hush", PodDefaults())
     return [each for each in made if each["kind"] == "PodGroup"]
 
 
 def members(obj: Json) -> list[str | None]:
     """Which PodGroup each pod names."""
     job = job_of(obj)
-    pods = [render(obj, job, each, Site()) for each in (chief_of(job), worker_of(job))]
+    pods = [render(obj, job, each, PodDefaults()) for each in (chief_of(job), worker_of(job))]
     return [pod["metadata"]["labels"].get("scheduling.x-k8s.io/pod-group") for pod in pods]
 
 
@@ -80,7 +81,7 @@ def test_a_job_of_one_pod_is_a_gang_of_one() -> None:
 def test_the_pod_that_looks_for_the_commit_waits_for_nobody() -> None:
     obj = submitted(sync=Sync("git", "https://git.example/a/b.git", "main"))
     assert groups(obj)
-    labels = code_pod(obj, job_of(obj), Site())["metadata"]["labels"]
+    labels = code_pod(obj, job_of(obj), PodDefaults())["metadata"]["labels"]
     assert not {names.POD_GROUP, names.POD_GROUP_MIN, names.POD_GROUP_MEMBER} & set(labels)
 
 
@@ -124,4 +125,4 @@ def test_labels_that_mean_something_else_stay_and_make_no_group(label: str, valu
         template["metadata"]["labels"][label] = value
     assert (groups(obj), members(obj)) == ([], [None, None])
     job = job_of(obj)
-    assert render(obj, job, worker_of(job), Site())["metadata"]["labels"][label] == value
+    assert render(obj, job, worker_of(job), PodDefaults())["metadata"]["labels"][label] == value

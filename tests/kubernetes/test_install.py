@@ -19,9 +19,8 @@ import yaml
 from midflight.cli.main import main
 from midflight.kubernetes import names
 from midflight.kubernetes.install import apply, inspection, manifests, rbac
-from midflight.kubernetes.operator import keys, manager
-from midflight.kubernetes.pods import dependents
-from midflight.kubernetes.pods.site import Site
+from midflight.kubernetes.operator import manager
+from midflight.kubernetes.pods import PodDefaults, dependents
 from tests.kubernetes.job_objects import job_of, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,7 +125,7 @@ def test_everything_can_be_told_from_what_others_have_made() -> None:
 def test_pods_of_jobs_let_the_operator_in() -> None:
     for objects, namespace in ((WHOLE, "midflight-system"), (NARROW, "team-a")):
         labels = of_kind(objects, "Namespace", namespace)["metadata"]["labels"]
-        assert labels.items() >= {Site().operator}
+        assert labels.items() >= {PodDefaults().operator}
 
 
 def test_two_installations_share_nothing_but_the_kinds() -> None:
@@ -219,7 +218,7 @@ def test_nothing_is_a_wildcard_and_nobody_may_read_secrets_or_run_in_pods() -> N
 
 def test_the_operator_holds_whatever_it_grants_to_launchers() -> None:
     job = training_job()
-    made = dependents.objects(job, job_of(job), "token", Site())
+    made = dependents.objects(job, job_of(job), "token", PodDefaults())
     grants = granted(of_kind(made, "Role", "elastic-launcher")["rules"])
     assert {line.partition("=")[0] for line in grants} <= JOBS
 
@@ -258,7 +257,7 @@ def test_ordinary_users_get_the_kinds_with_the_roles_they_have() -> None:
 
 def test_the_operator_looks_for_its_lease_and_key_where_it_has_rights() -> None:
     assert rbac.LEASE == manager.LEASE
-    assert rbac.KEY_SECRET == keys.NAME
+    assert rbac.KEY_SECRET == manager.KEY_SECRET
 
 
 @pytest.mark.parametrize(

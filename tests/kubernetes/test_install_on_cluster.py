@@ -20,8 +20,7 @@ import midflight
 from midflight.cli.main import main
 from midflight.kubernetes import names
 from midflight.kubernetes.install import manifests
-from midflight.kubernetes.pods import dependents
-from midflight.kubernetes.pods.site import Site
+from midflight.kubernetes.pods import PodDefaults, dependents
 from tests.kubernetes.job_objects import job_of, training_job
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.api import MERGE, Api, ApiError
@@ -160,7 +159,7 @@ def test_the_operator_s_account_can_make_all_that_a_job_needs_and_no_more(
     obj = bare.api.call("POST", JOBS, job("whole"))
     obj = {**obj, "apiVersion": names.API, "kind": "TrainingJob"}
     # A Role among them: the API server lets nobody grant what they do not hold.
-    for one in dependents.objects(obj, job_of(obj), "token", Site(), "policy/v1beta1"):
+    for one in dependents.objects(obj, job_of(obj), "token", PodDefaults(), "policy/v1beta1"):
         group = one["apiVersion"]
         kind = one["kind"].lower().replace("policy", "policie") + "s"
         root = "/apis" if "/" in group else "/api"

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from midflight.controller.spec import Container, Kind, Spec, Sync
 from midflight.errors import UsageError
 from midflight.kubernetes.manifests.job import objects_of
-from midflight.kubernetes.pods import dependents
+from midflight.kubernetes.pods import PodDefaults, dependents
 from midflight.kubernetes.pods.code import code_pod
-from midflight.kubernetes.pods.pod import Site, render
+from midflight.kubernetes.pods.pod import render
 from midflight.kubernetes.pods.security import notes
 from midflight.kubernetes.resources.job_spec import IMAGE_COMMAND, spec_of
 from tests.kubernetes.job_objects import (
@@ -395,9 +395,9 @@ def test_any_object_is_either_a_job_whose_pods_can_be_made_or_refused(
         return
     before = copy.deepcopy(obj)
     for instance in (chief_of(job), worker_of(job)):
-        json.dumps(render(obj, job, instance, Site("midflight:1")))
-    json.dumps(dependents.objects(obj, job, "token", Site()))
+        json.dumps(render(obj, job, instance, PodDefaults("midflight:1")))
+    json.dumps(dependents.objects(obj, job, "token", PodDefaults()))
     if job.spec.sync is not None:
-        json.dumps(code_pod(obj, job, Site()))
+        json.dumps(code_pod(obj, job, PodDefaults()))
     assert all(notes(obj)) or notes(obj) == []
     assert obj == before

@@ -13,7 +13,7 @@ from midflight.controller.views import time_text
 from midflight.errors import UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import foreign, job_spec, status
-from midflight.kubernetes.verbs import events, node_views, pod_status, summary, views
+from midflight.kubernetes.verbs import events, nodes, pod_status, summary, views
 from tests.kubernetes import jobs
 from tests.kubernetes.job_objects import pytorch_job, training_job
 
@@ -289,7 +289,7 @@ def test_a_node_has_its_address_role_state_and_the_gpus_that_anybody_holds() -> 
     foreign["spec"]["containers"][0]["resources"] = {"limits": {names.GPU: "2"}}
     over = pod(container(DONE), phase="Succeeded")
     over["spec"] = mine["spec"]
-    (shown,) = node_views.nodes([node("node-1")], [mine, foreign, over])
+    (shown,) = nodes.node_views([node("node-1")], [mine, foreign, over])
     assert (shown["address"], shown["role"], shown["status"]) == ("10.0.0.1", "<none>", "Ready")
     assert (shown["gpus"], shown["allocatedGPUs"]) == (4, 3)
     assert shown["instances"] == ["default/demo/demo-worker-0"]
@@ -299,7 +299,7 @@ def test_nodes_come_by_name_with_roles_and_troubles() -> None:
     roles = {"node-role.kubernetes.io/master": "", "kubernetes.io/role": "master"}
     cordoned = node("b", **roles)
     cordoned["spec"]["unschedulable"] = True
-    shown = node_views.nodes([node("c", "Unknown"), cordoned, node("a", None)], [])
+    shown = nodes.node_views([node("c", "Unknown"), cordoned, node("a", None)], [])
     assert [each["name"] for each in shown] == ["a", "b", "c"]
     assert [each["status"] for each in shown] == [
         "Unknown",

@@ -35,7 +35,7 @@ from midflight.kubernetes.operator.orders import (
     Pods,
     launcher_ip,
 )
-from midflight.kubernetes.pods import code, dependents
+from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
@@ -56,7 +56,7 @@ class Executor:
     """Of one job."""
 
     api: AsyncConnection
-    site: pods.Site
+    defaults: PodDefaults
     secret: bytes = field(repr=False)  # the operator's own
     tell: Tell
     put_pod: Callable[[Object], None]
@@ -104,19 +104,19 @@ class Executor:
         """What must be there before any pod is."""
         if self._furnished:
             return
-        made = dependents.objects(obj, job, self.token(job), self.site, PDB_API)
+        made = dependents.objects(obj, job, self.token(job), self.defaults, PDB_API)
         await _in_parallel([self._create(each) for each in made])
         self._furnished = True
 
     async def _start(self, obj: Object, job: Job, name: str) -> None:
         instance = job.instances[name]
-        if wrong := await self._tried(name, lambda: pods.render(obj, job, instance, self.site)):
+        if wrong := await self._tried(name, lambda: pods.render(obj, job, instance, self.defaults)):
             told = (self.clock(), job.key, name, instance.attempt, wrong)
             self.tell(InstanceNotStarted(*told))
 
     async def _start_code(self, obj: Object, job: Job) -> None:
         name = names.code_pod(job.spec.name)
-        if wrong := await self._tried(name, lambda: code.code_pod(obj, job, self.site)):
+        if wrong := await self._tried(name, lambda: code.code_pod(obj, job, self.defaults)):
             self.tell(CodeNotFetched(self.clock(), job.key, wrong))
 
     async def _tried(self, name: str, render: Callable[[], Object]) -> str:

@@ -5,15 +5,16 @@ once; what runs in the cluster goes on without an operator, and the next one tak
 """
 
 import asyncio
+import base64
 import logging
+import secrets
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from midflight.errors import JobFailed, Unreachable
+from midflight.errors import Exists, JobFailed, NotFound, Unreachable
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import EVERYWHERE, AsyncConnection
-from midflight.kubernetes.operator import keys
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.health import Figures
@@ -21,9 +22,10 @@ from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
 from midflight.kubernetes.operator.reconciler import JobReconciler
 from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
-from midflight.kubernetes.pods.pod import Site
+from midflight.kubernetes.pods import PodDefaults
 
 LEASE = "midflight-operator"
+KEY_SECRET = f"{LEASE}-key"  # from which the secrets of all jobs are derived
 NO_DEFINITIONS = (
     "the cluster does not know TrainingJobs: run `midflight operator install` with the right to "
     "make CustomResourceDefinitions"
@@ -72,7 +74,7 @@ class Manager:
 
     async def _lead(self) -> None:
         """Ends with NotLeader, and leaves nothing running."""
-        secret = await keys.own_key(self._plain, self._settings.namespace)
+        secret = await _own_key(self._plain, self._settings.namespace)
         self._cache = cache = self._make_cache(secret, await self._kinds())
         self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(informer.run()) for informer in cache.informers]
@@ -182,10 +184,34 @@ class Manager:
         return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
 
     def _make_cache(self, secret: bytes, kinds: tuple[str, ...]) -> Cache:
-        site = Site(self._settings.runtime_image, self._settings.node_loss)
+        defaults = PodDefaults(self._settings.runtime_image, self._settings.node_loss)
 
         def executor(tell: Any, put_pod: Any) -> Executor:
-            return Executor(self._api, site, secret, tell, put_pod, cache.clock)
+            return Executor(self._api, defaults, secret, tell, put_pod, cache.clock)
 
         cache = Cache(self._api, self._settings.watched, kinds, executor, self._wake)
         return cache
+
+
+async def _own_key(api: AsyncConnection, namespace: str) -> bytes:
+    """Made by the first operator that needs it, and kept for all that follow."""
+    try:
+        return _key_of(await api.get("Secret", namespace, KEY_SECRET))
+    except NotFound:
+        pass
+    made = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": KEY_SECRET, "namespace": namespace},
+        "data": {"key": base64.b64encode(secrets.token_bytes(32)).decode()},
+    }
+    try:
+        return _key_of(await api.create(made))
+    except Exists:  # another operator was faster
+        return _key_of(await api.get("Secret", namespace, KEY_SECRET))
+
+
+def _key_of(secret: dict[str, object]) -> bytes:
+    data = secret["data"]
+    assert isinstance(data, dict)
+    return base64.b64decode(data["key"])

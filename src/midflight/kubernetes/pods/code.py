@@ -13,8 +13,8 @@ from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
 from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
+from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.security import USER, confined
-from midflight.kubernetes.pods.site import Site
 from midflight.kubernetes.pods.volumes import add_volume, mount, mounted_at
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.labels import object_labels, owner_of, selector
@@ -134,14 +134,14 @@ def check_source(spec: Spec) -> None:
         raise UsageError(str(error)) from None
 
 
-def code_pod(obj: Object, job: Job, site: Site) -> dict[str, Any]:
+def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
     """Its container's last word is the commit; rsync has none, and is only tried."""
     spec = job.spec
     assert spec.sync is not None
     template = part(template_of(obj, chief_role(obj)).value, "spec").value
     volumes = {"/tmp": "midflight-tmp"}
     script = _RESOLVE if spec.sync.mode == "git" else _LOOK
-    container = _container(obj, job, script, volumes, site)
+    container = _container(obj, job, script, volumes, defaults)
     container["env"].append({"name": "MIDFLIGHT_COMMIT_FILE", "value": COMMIT_FILE})
     container |= {
         "terminationMessagePath": COMMIT_FILE,
@@ -174,7 +174,7 @@ def code_pod(obj: Object, job: Job, site: Site) -> dict[str, Any]:
     }
 
 
-def add_code(pod: dict[str, Any], obj: Object, job: Job, site: Site) -> str:
+def add_code(pod: dict[str, Any], obj: Object, job: Job, defaults: PodDefaults) -> str:
     """The container that fetches, before the pod's own ones; returns where its code is mounted.
 
     A template may have a volume there already, which is then the one that is filled.
@@ -186,18 +186,18 @@ def add_code(pod: dict[str, Any], obj: Object, job: Job, site: Site) -> str:
         mount(pod, code, place)
     temporary = add_volume(pod, "fetching", {"emptyDir": {}})
     script = _CLONE if job.spec.sync and job.spec.sync.mode == "git" else _RSYNC
-    container = _container(obj, job, script, {names.CODE_DIR: code, "/tmp": temporary}, site)
+    container = _container(obj, job, script, {names.CODE_DIR: code, "/tmp": temporary}, defaults)
     pod["initContainers"] = [container, *pod.get("initContainers", ())]
     return place
 
 
 def _container(
-    obj: Object, job: Job, script: str, volumes: dict[str, str], site: Site
+    obj: Object, job: Job, script: str, volumes: dict[str, str], defaults: PodDefaults
 ) -> dict[str, Any]:
     """`volumes` are names by path."""
     spec = job.spec
     assert spec.sync is not None
-    image = site.git_image if spec.sync.mode == "git" else site.rsync_image
+    image = defaults.git_image if spec.sync.mode == "git" else defaults.rsync_image
     return {
         "name": CONTAINER,
         "image": spec.container.sync_image or image,

@@ -15,9 +15,9 @@ from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Spec
 from midflight.controller.state import Job, Role
 from midflight.kubernetes import names
+from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of
 from midflight.kubernetes.pods.pod import master_port
-from midflight.kubernetes.pods.site import Site
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.labels import object_labels, owner_of, selector
 from midflight.kubernetes.resources.templates import chief_role, part, template_of
@@ -27,13 +27,13 @@ _DISCOVER = f"#!/bin/sh\nexec cat {names.EDL}/{HOSTFILE}\n"
 
 
 def objects(
-    obj: Object, job: Job, token: str, site: Site, pdb_api: str = "policy/v1"
+    obj: Object, job: Job, token: str, defaults: PodDefaults, pdb_api: str = "policy/v1"
 ) -> list[dict[str, Any]]:
     """`pdb_api` is policy/v1beta1 for a cluster older than 1.21."""
     spec = job.spec
     around = [
         _service(obj, spec),
-        _network_policy(obj, spec, site),
+        _network_policy(obj, spec, defaults),
         _budget(obj, spec, pdb_api),
         *_pod_group(obj, spec),
     ]
@@ -103,13 +103,13 @@ def _account(obj: Object, spec: Spec) -> list[dict[str, Any]]:
 _UNMOUNTED = {"automountServiceAccountToken": False}  # pods that want its token say so
 
 
-def _network_policy(obj: Object, spec: Spec, site: Site) -> dict[str, Any]:
+def _network_policy(obj: Object, spec: Spec, defaults: PodDefaults) -> dict[str, Any]:
     """Its pods hear each other, and the operator where a coordinator listens; they may call all."""
     ingress: list[dict[str, Any]] = [
         {"from": [{"podSelector": {"matchLabels": selector(spec)}}]},
     ]
     if is_elastic(spec):
-        operator = {"namespaceSelector": {"matchLabels": dict([site.operator])}}
+        operator = {"namespaceSelector": {"matchLabels": dict([defaults.operator])}}
         ingress.append({"from": [operator], "ports": [{"protocol": "TCP", "port": names.PORT}]})
     body = {
         "podSelector": {"matchLabels": selector(spec)},

@@ -13,10 +13,9 @@ from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Spec
 from midflight.controller.state import Instance, Job, Role
 from midflight.kubernetes import names
-from midflight.kubernetes.pods import code, gang, volumes
+from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
 from midflight.kubernetes.pods.environment import POD_IP, environment
 from midflight.kubernetes.pods.security import as_the_image, confined, secure
-from midflight.kubernetes.pods.site import Site as Site
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_of
@@ -35,14 +34,14 @@ _WITH_RUNTIME = (
 )
 
 
-def render(obj: Object, job: Job, instance: Instance, site: Site) -> dict[str, Any]:
+def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> dict[str, Any]:
     """For a job whose spec was read from this object. The object is left alone."""
     template = thaw(template_of(obj, instance.role).value)
     meta, pod = template.get("metadata", {}), template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": instance.name}
     pod.setdefault("terminationGracePeriodSeconds", GRACE)
     pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
-    pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], site.node_loss)
+    pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], defaults.node_loss)
     if pod.get("hostNetwork"):
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
@@ -51,11 +50,11 @@ def render(obj: Object, job: Job, instance: Instance, site: Site) -> dict[str, A
     secure(pod, as_the_image(obj))
     _set_command(obj, pod, job, instance)
     _add_volumes(pod, job, instance)
-    fetched = code.add_code(pod, obj, job, site) if job.spec.sync else ""
+    fetched = code.add_code(pod, obj, job, defaults) if job.spec.sync else ""
     volumes.add_user_name(pod)
     volumes.add_writable(pod, main.get("workingDir", ""), fetched)
-    if is_elastic(job.spec) and site.runtime_image:
-        _add_runtime(pod, site.runtime_image)
+    if is_elastic(job.spec) and defaults.runtime_image:
+        _add_runtime(pod, defaults.runtime_image)
     return {
         "apiVersion": "v1",
         "kind": "Pod",

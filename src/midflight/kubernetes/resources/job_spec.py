@@ -19,7 +19,6 @@ from midflight.kubernetes import names
 from midflight.kubernetes.pods.code import check_source
 from midflight.kubernetes.resources import fields
 from midflight.kubernetes.resources.fields import Object
-from midflight.kubernetes.resources.flag_paths import in_terms_of_fields
 from midflight.kubernetes.resources.templates import (
     LAUNCHER,
     PYTORCH_MASTER,
@@ -61,7 +60,7 @@ def spec_of(obj: Object) -> Spec:
     try:
         check(spec)
     except UsageError as error:
-        raise UsageError(in_terms_of_fields(str(error), kind)) from None
+        raise UsageError(_in_terms_of_fields(str(error), kind)) from None
     check_source(spec)
     return spec
 
@@ -274,3 +273,55 @@ def _processes(obj: Object) -> str:
     container = main_container(template_of(obj, Role.MASTER))
     said = fields.text(spec, "nprocPerNode", "spec")
     return said or plain_env(container).get("PET_NPROC_PER_NODE", "")
+
+
+# --- where a flag's value stands in an object ---------------------------------------------------
+
+_FLAG = re.compile(r"--[a-zA-Z-]*[a-zA-Z]|cleanTaskPolicy")
+
+
+def _in_terms_of_fields(message: str, kind: Kind) -> str:
+    """`controller.checking` names flags; whoever wrote a manifest never saw one."""
+    return _FLAG.sub(lambda flag: _PATHS[kind].get(flag[0], flag[0]), message)
+
+
+_SHARED_PATHS = {
+    "--name": "metadata.name",
+    "--label": "metadata.labels",
+    "--run-in": f'metadata.annotations["{names.RUN_IN}"]',
+    "--max-wait-time": f'metadata.annotations["{names.MAX_WAIT}"]',
+    "--syncSource": f'metadata.annotations["{names.SYNC}"].source',
+    "--sync-mode": f'metadata.annotations["{names.SYNC}"].mode',
+    "--env": "env of the first container",
+}
+_PATHS = {
+    Kind.ETJOB: _SHARED_PATHS
+    | {
+        "--workers": f"{WORKER}.replicas",
+        "--min-workers": f"{WORKER}.minReplicas",
+        "--max-workers": f"{WORKER}.maxReplicas",
+        "--worker-restart-policy": f"{WORKER}.restartPolicy",
+        "--gpus": "spec.slotsPerWorker",
+        "--job-restart-policy": "spec.restartPolicy",
+        "--job-backoff-limit": "spec.backoffLimit",
+        "cleanTaskPolicy": "spec.cleanPodPolicy",
+        "--running-timeout": "spec.activeDeadlineSeconds",
+        "--ttl-after-finished": "spec.ttlSecondsAfterFinished",
+        "--max-wait-time": "spec.maxWaitSeconds",
+        "--run-in": "spec.runIn",
+        "--syncSource": "spec.sync.source",
+        "--sync-mode": "spec.sync.mode",
+    },
+    Kind.PYTORCHJOB: _SHARED_PATHS
+    | {
+        "--workers": "spec.pytorchReplicaSpecs",
+        "--min-workers": "spec.elasticPolicy.minReplicas",
+        "--max-workers": "spec.elasticPolicy.maxReplicas",
+        "--worker-restart-policy": f"{PYTORCH_WORKER}.restartPolicy",
+        "--nproc-per-node": "spec.nprocPerNode",
+        "--retry": "spec.runPolicy.backoffLimit",
+        "cleanTaskPolicy": "spec.runPolicy.cleanPodPolicy",
+        "--running-timeout": "spec.runPolicy.activeDeadlineSeconds",
+        "--ttl-after-finished": "spec.runPolicy.ttlSecondsAfterFinished",
+    },
+}
