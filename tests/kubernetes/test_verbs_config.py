@@ -22,7 +22,7 @@ from midflight.errors import (
 from midflight.kubernetes.api import errors, kubeconfig, paths
 from midflight.kubernetes.api.connection import open_connection, selector
 from midflight.kubernetes.api.kubeconfig import Settings
-from midflight.kubernetes.api.quick import Quick
+from midflight.kubernetes.api.stdlib_http import StdlibHttp
 from midflight.kubernetes.api.user import by_credentials
 from midflight.kubernetes.client import KubernetesClient
 
@@ -114,7 +114,7 @@ def test_a_certificate_that_is_missing_is_named() -> None:
     settings = Settings("https://one", "lab", "f", cluster={"certificate-authority": "/no/ca"})
     with pytest.raises(UsageError, match="f cannot be used"):
         open_connection(settings).version()
-    assert Quick(settings).get("/version", {}) is None
+    assert StdlibHttp(settings).get("/version", {}) is None
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ ANSWERS: list[tuple[int, bytes, type[MidflightError], str]] = [
 def test_an_answer_that_is_an_error_becomes_one_line(
     code: int, body: bytes, kind: type[MidflightError], said: str
 ) -> None:
-    error = errors.of_answer(code, body, "list x", WHERE)
+    error = errors.from_answer(code, body, "list x", WHERE)
     assert type(error) is kind
     with pytest.raises(kind, match=said):
         raise error
@@ -153,12 +153,12 @@ def test_an_answer_that_is_an_error_becomes_one_line(
 
 
 def test_a_cluster_that_cannot_be_reached_is_named_with_the_file_that_says_where() -> None:
-    refused = errors.of_transport(OSError("Connection refused"), WHERE, 10)
+    refused = errors.from_transport(OSError("Connection refused"), WHERE, 10)
     assert "https://10.0.0.1:6443 of /home/u/.kube/config cannot be reached" in str(refused)
-    late = errors.of_transport(TimeoutError("timed out"), WHERE, 10)
+    late = errors.from_transport(TimeoutError("timed out"), WHERE, 10)
     assert "did not answer within 10 s" in str(late)
     words = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed (_ssl.c:1)"
-    strange = errors.of_transport(OSError(words), WHERE, 10)
+    strange = errors.from_transport(OSError(words), WHERE, 10)
     assert "is not trusted (self-signed); set certificate-authority" in str(strange)
 
 

@@ -101,7 +101,7 @@ def _placed(connection: "Connection", operator: Objects) -> Objects:
     from midflight.kubernetes.install import apply, manifests
 
     space, *others = operator
-    there = apply.found(connection, space)
+    there = connection.find_object(space)
     if there is not None and "deletionTimestamp" in there["metadata"]:
         name = space["metadata"]["name"]
         raise Refused(f"the namespace {name} is being deleted; try again when it is gone")

@@ -1,7 +1,7 @@
-"""The API server, as far as the operator uses it: plain dictionaries, and errors by what they mean.
+"""The operator's connection to the API server: lightkube with plain dictionaries and our errors.
 
-A thin layer over lightkube. Every write asks `permit` first, which raises once this operator no
-longer leads: what has been decided too late is not done.
+Every write asks `permit` first, which raises once this operator no longer leads: what was decided
+too late is not done.
 """
 
 import asyncio
@@ -11,72 +11,31 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
-from lightkube import ApiError, AsyncClient
+from lightkube import AsyncClient
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
-from midflight.errors import Exists, MidflightError, NotFound, Unreachable
-from midflight.kubernetes import names
+from midflight.errors import NotFound
+from midflight.kubernetes.api.errors import from_lightkube
+from midflight.kubernetes.api.paths import APIS, is_namespaced, plural
 
 Object = dict[str, Any]
-EVERYWHERE = "*"
 SECONDS = 20.0  # for an answer
 AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
 WATCH_SECONDS = 240  # after which a watch is begun anew
 _CHUNK = 500
 
-_NAMESPACED = {
-    "Pod": ("", "v1", "pods"),
-    "Service": ("", "v1", "services"),
-    "ConfigMap": ("", "v1", "configmaps"),
-    "Secret": ("", "v1", "secrets"),
-    "ServiceAccount": ("", "v1", "serviceaccounts"),
-    "Event": ("", "v1", "events"),
-    "Lease": ("coordination.k8s.io", "v1", "leases"),
-    "Role": ("rbac.authorization.k8s.io", "v1", "roles"),
-    "RoleBinding": ("rbac.authorization.k8s.io", "v1", "rolebindings"),
-    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
-    names.PODGROUP: (names.SCHEDULING_GROUP, names.SCHEDULING_VERSION, "podgroups"),
-    names.TRAININGJOB: (names.GROUP, names.VERSION, "trainingjobs"),
-    names.SCALEOUT: (names.GROUP, names.VERSION, "scaleouts"),
-    names.SCALEIN: (names.GROUP, names.VERSION, "scaleins"),
-    names.PYTORCHJOB: (names.PYTORCH_GROUP, names.PYTORCH_VERSION, "pytorchjobs"),
-}
+
+def _resource(kind: str, api: str = "") -> Any:
+    """lightkube's class for a kind; `api` where a cluster may have one of several versions."""
+    return _generic_resource(kind, api or APIS.get(kind, "v1"))
 
 
-_NODE = create_global_resource("", "v1", "Node", "nodes")
-
-
-@functools.cache
-def _resource(group: str, version: str, kind: str, plural: str) -> Any:
-    """The library keeps a list of its own, and takes each once."""
-    return create_namespaced_resource(group, version, kind, plural)
-
-
-_DEFINITION = create_global_resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
-)
-
-
-class Changed(MidflightError):
-    """Somebody else has changed the object since it was read."""
-
-
-class UnknownKind(Unreachable):
-    """A bare 404, about no object: no such kind is served, or not yet by a server that starts."""
-
-
-class Rejected(MidflightError):
-    """The API server will not do it: no right, a full quota, an object that is not valid."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-    @property
-    def for_good(self) -> bool:
-        """The object itself is wrong, so that trying again is of no use."""
-        return self.code == 422
+@functools.cache  # lightkube registers each class, and takes it once
+def _generic_resource(kind: str, api: str) -> Any:
+    group, _, version = api.rpartition("/")
+    create = create_namespaced_resource if is_namespaced(kind) else create_global_resource
+    return create(group, version, kind, plural(kind))
 
 
 class AsyncConnection:
@@ -92,12 +51,12 @@ class AsyncConnection:
     # --- reading ----------------------------------------------------------------------------
 
     async def get(self, kind: str, namespace: str, name: str) -> Object:
-        return dict(await self._do(self._client.get(self._kind(kind), name, namespace=namespace)))
+        where = {"namespace": namespace} if is_namespaced(kind) else {}
+        return dict(await self._do(self._client.get(_resource(kind), name, **where)))
 
-    async def definition(self, name: str) -> Object | None:
-        """A CustomResourceDefinition, None if there is none."""
+    async def find(self, kind: str, namespace: str, name: str) -> Object | None:
         try:
-            return dict(await self._do(self._client.get(_DEFINITION, name)))
+            return await self.get(kind, namespace, name)
         except NotFound:
             return None
 
@@ -106,15 +65,15 @@ class AsyncConnection:
     ) -> tuple[list[Object], str]:
         """All of them, and the version of the list, to watch from."""
         found: list[Object] = []
-        resource = self._kind(kind)
+        resource = _resource(kind)
         self.requests += 1
         try:
             answer = self._client.list(resource, **_where(kind, namespace, labels, _CHUNK))
             async for each in answer:
-                found.append({**each, "apiVersion": _api_of(kind), "kind": kind})
+                found.append({**each, "apiVersion": APIS.get(kind, "v1"), "kind": kind})
             return found, answer.resourceVersion
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise explained(error) from None
+            raise from_lightkube(error) from None
 
     async def watch(
         self, kind: str, namespace: str, version: str, labels: dict[str, str] | None = None
@@ -124,16 +83,16 @@ class AsyncConnection:
         try:
             more = {"resource_version": version, "server_timeout": WATCH_SECONDS}
             where = _where(kind, namespace, labels)
-            async for what, each in self._client.watch(self._kind(kind), **where, **more):
+            async for what, each in self._client.watch(_resource(kind), **where, **more):
                 yield what, dict(each)
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise explained(error) from None
+            raise from_lightkube(error) from None
 
     # --- writing ----------------------------------------------------------------------------
 
     async def create(self, obj: Object) -> Object:
         self.permit()
-        resource = self._kind(obj["kind"], obj["apiVersion"])
+        resource = _resource(obj["kind"], obj["apiVersion"])
         namespace = obj["metadata"]["namespace"]
         made = self._client.create(resource.from_dict(obj), namespace=namespace)
         return dict(await self._do(made))
@@ -141,7 +100,7 @@ class AsyncConnection:
     async def patch(self, kind: str, namespace: str, name: str, change: Object) -> Object:
         """A merge patch: what is None goes."""
         self.permit()
-        resource = self._kind(kind)
+        resource = _resource(kind)
         answer = self._client.patch(
             resource, name, change, namespace=namespace, patch_type=PatchType.MERGE
         )
@@ -149,12 +108,12 @@ class AsyncConnection:
 
     async def replace(self, obj: Object) -> Object:
         self.permit()
-        return await self._replace(self._kind(obj["kind"]), obj)
+        return await self._replace(_resource(obj["kind"]), obj)
 
     async def replace_status(self, obj: Object) -> Object:
         """Changed if somebody else has changed the object meanwhile."""
         self.permit()
-        return await self._replace(self._kind(obj["kind"]).Status, obj)
+        return await self._replace(_resource(obj["kind"]).Status, obj)
 
     async def _replace(self, resource: Any, obj: Object) -> Object:
         meta = obj["metadata"]
@@ -174,18 +133,9 @@ class AsyncConnection:
     async def _delete(self, kind: str, namespace: str, name: str, **how: Any) -> None:
         self.permit()
         with contextlib.suppress(NotFound):
-            await self._do(self._client.delete(self._kind(kind), name, namespace=namespace, **how))
+            await self._do(self._client.delete(_resource(kind), name, namespace=namespace, **how))
 
     # --- both -------------------------------------------------------------------------------
-
-    def _kind(self, kind: str, api: str = "") -> Any:
-        if kind == "PodDisruptionBudget":  # of two versions, as old as the cluster
-            group, _, version = api.partition("/")
-            return _resource(group, version, kind, "poddisruptionbudgets")
-        if kind == "Node":
-            return _NODE
-        group, version, plural = _NAMESPACED[kind]
-        return _resource(group, version, kind, plural)
 
     async def _do(self, request: Any) -> Any:
         try:
@@ -193,39 +143,15 @@ class AsyncConnection:
                 self.requests += 1
                 return await request
         except (httpx2.HTTPError, httpx2.StreamError) as error:
-            raise explained(error) from None
-
-
-def explained(error: Exception) -> MidflightError:
-    if not isinstance(error, ApiError):
-        if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == 404:
-            return UnknownKind(f"the API server knows no {error.request.url.path}")
-        return Unreachable(f"the API server does not answer: {str(error) or type(error).__name__}")
-    status = error.status
-    code, text = int(status.code or 0), str(status.message or status.reason or error)
-    if code == 404:
-        return NotFound(text)
-    if code == 409:
-        return Exists(text) if status.reason == "AlreadyExists" else Changed(text)
-    if code in (429, 500, 502, 503, 504):
-        return Unreachable(f"the API server cannot do it now ({code}): {text}")
-    return Rejected(code, text)
+            raise from_lightkube(error) from None
 
 
 def _where(
     kind: str, namespace: str, labels: dict[str, str] | None, chunk: int | None = None
 ) -> dict[str, Any]:
-    """Nodes are in no namespace."""
     found: dict[str, Any] = {"labels": labels}
-    if kind != "Node":
+    if is_namespaced(kind):
         found["namespace"] = namespace
     if chunk is not None:
         found["chunk_size"] = chunk
     return found
-
-
-def _api_of(kind: str) -> str:
-    if kind == "Node":
-        return "v1"
-    group, version, _ = _NAMESPACED[kind]
-    return f"{group}/{version}" if group else version

@@ -1,8 +1,9 @@
-"""A connection to one cluster's API server: plain JSON in and out, and errors that say what to do.
+"""The verbs' connection to the API server: plain JSON in and out, and errors that say what to do.
 
-lightkube reads credentials and makes the connection (TLS, tokens that are renewed, programs that
-log in). Its models are passed by: a list of 500 jobs is on the screen before they would be made.
-It is loaded with the first question, so that whoever asks none does not wait for it.
+lightkube makes the connection (TLS, tokens that are renewed, programs that log in). Requests are
+made here, since its client has no preconditions of a deletion, no lists from the server's cache, no
+`sinceTime` of a log and no terminal for a command. It is loaded with the first request, so that a
+verb without one does not wait for it.
 """
 
 import json
@@ -17,8 +18,14 @@ from midflight.errors import MidflightError, NotFound, Unreachable
 from midflight.kubernetes import names
 from midflight.kubernetes.api import errors
 from midflight.kubernetes.api.errors import NoSuchKind, Outdated
-from midflight.kubernetes.api.kubeconfig import DEFAULT_NAMESPACE, Settings, files, read
-from midflight.kubernetes.api.paths import path, plural
+from midflight.kubernetes.api.kubeconfig import (
+    DEFAULT_NAMESPACE,
+    Settings,
+    files,
+    for_lightkube,
+    read,
+)
+from midflight.kubernetes.api.paths import of, path, plural, word
 
 if TYPE_CHECKING:
     import httpx2
@@ -28,7 +35,8 @@ ANSWER_SECONDS = 30.0
 WATCH_SECONDS = 240.0  # of one watch at the most; then it is begun anew
 PAGE = 500  # objects that one answer holds at the most
 _PAUSE = 0.2  # seconds before a watch that broke is begun anew
-_LOGIN_API = "client.authentication.k8s.io/"
+_JSON = "application/json"
+_CONTENT = {"PATCH": "application/merge-patch+json", "APPLY": "application/apply-patch+yaml"}
 Object = dict[str, Any]
 
 
@@ -44,42 +52,15 @@ def open_connection(settings: Settings, namespace: str = "") -> "Connection":
 
 def _http(settings: Settings) -> "httpx2.Client":
     import httpx2
-    import msgspec
     from lightkube.config.client_adapter import Client, ConnectionParams
-    from lightkube.config.kubeconfig import SingleConfig
-    from lightkube.config.models import Cluster, Context, User
     from lightkube.core.exceptions import ConfigError
 
-    if not settings.server:
-        raise errors.bad_config(ValueError("its cluster has no server"), settings)
     timeout = httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS)
+    proxy = settings.cluster.get("proxy-url") or None
     try:
-        single = SingleConfig(
-            context_name=settings.context,
-            context=Context(cluster=settings.context),
-            cluster=msgspec.convert({**settings.cluster, "server": settings.server}, Cluster),
-            user=msgspec.convert(_with_login(settings.user), User),
-        )
-        proxy = settings.cluster.get("proxy-url") or None
-        return Client(single, ConnectionParams(timeout=timeout, proxy=proxy))
-    except (ConfigError, msgspec.ValidationError, OSError, ValueError) as error:
+        return Client(for_lightkube(settings), ConnectionParams(timeout=timeout, proxy=proxy))
+    except (ConfigError, OSError, ValueError) as error:
         raise errors.bad_config(error, settings) from None
-
-
-def _with_login(user: Mapping[str, Any]) -> dict[str, Any]:
-    """A program that logs in is told which version is spoken; all versions answer alike."""
-    found = dict(user)
-    if login := found.get("exec"):
-        version = str(login.get("apiVersion", ""))
-        told = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
-        env = [
-            *(login.get("env") or []),
-            {"name": "KUBERNETES_EXEC_INFO", "value": json.dumps(told)},
-        ]
-        if version.startswith(_LOGIN_API):
-            version = f"{_LOGIN_API}v1beta1"
-        found["exec"] = {**login, "apiVersion": version, "env": env}
-    return found
 
 
 class Connection:
@@ -126,17 +107,40 @@ class Connection:
             if not more:
                 return found
 
-    def create(self, where: str, body: Mapping[str, Any], what: str) -> Object:
-        return self.ask("POST", where, body=body, what=what)
+    def find_object(self, manifest: Mapping[str, Any]) -> Object | None:
+        """The object of that kind and name; None if there is none."""
+        try:
+            return self.ask("GET", of(manifest, name=True), what=f"get {word(manifest)}")
+        except NoSuchKind:
+            raise
+        except NotFound:
+            return None
 
-    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
-        body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
-        self.ask(
-            "DELETE", path(kind, namespace, name), body=body, what=f"delete {_word(kind)} {name}"
-        )
+    def create(self, manifest: Mapping[str, Any]) -> Object:
+        return self.ask("POST", of(manifest), body=manifest, what=f"create {word(manifest)}")
+
+    def replace(self, manifest: Mapping[str, Any], manager: str) -> Object:
+        where, query = of(manifest, name=True), {"fieldManager": manager}
+        return self.ask("PUT", where, query, manifest, f"replace {word(manifest)}")
+
+    def apply(self, manifest: Mapping[str, Any], manager: str) -> Object:
+        """Server-side apply, forced: the fields in `manifest` become ours."""
+        where, query = of(manifest, name=True), {"fieldManager": manager, "force": "true"}
+        return self.ask("APPLY", where, query, manifest, f"apply {word(manifest)}")
 
     def patch(self, where: str, body: Mapping[str, Any], what: str) -> Object:
+        """A merge patch: what is None goes."""
         return self.ask("PATCH", where, body=body, what=what)
+
+    def delete(self, kind: str, namespace: str, name: str, **options: Any) -> None:
+        self._delete(path(kind, namespace, name), f"delete {_word(kind)} {name}", options)
+
+    def delete_object(self, obj: Mapping[str, Any], **options: Any) -> None:
+        self._delete(of(obj, name=True), f"delete {word(obj)}", options)
+
+    def _delete(self, where: str, what: str, options: Mapping[str, Any]) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+        self.ask("DELETE", where, body=body, what=what)
 
     def ask(
         self,
@@ -146,13 +150,14 @@ class Connection:
         body: Mapping[str, Any] | None = None,
         what: str = "",
     ) -> Object:
+        """`method`: of HTTP, or APPLY; `what`: what is asked for, as in "list trainingjobs"."""
         import msgspec
 
-        kind = "merge-patch+json" if method == "PATCH" else "json"
-        headers = {"Content-Type": f"application/{kind}"} if body is not None else {}
+        verb = "PATCH" if method == "APPLY" else method
+        headers = {"Content-Type": _CONTENT.get(method, _JSON)} if body is not None else {}
         data = None if body is None else json.dumps(body).encode()
         with self.translated():
-            answer = self.http.request(method, where, params=params, content=data, headers=headers)
+            answer = self.http.request(verb, where, params=params, content=data, headers=headers)
         if answer.status_code >= 400:
             raise self._error(answer.status_code, answer.content, what)
         try:
@@ -256,12 +261,12 @@ class Connection:
             seconds = (
                 CONNECT_SECONDS if isinstance(error, httpx2.ConnectTimeout) else ANSWER_SECONDS
             )
-            raise errors.of_transport(error, self.settings, seconds) from None
+            raise errors.from_transport(error, self.settings, seconds) from None
         except (ConfigError, httpx2.InvalidURL, OSError, ValueError, KeyError) as error:
             raise errors.bad_config(error, self.settings) from None
 
     def _error(self, code: int, body: bytes, what: str) -> MidflightError:
-        return errors.of_answer(code, body, what, self.settings)
+        return errors.from_answer(code, body, what, self.settings)
 
 
 def _word(kind: str) -> str:

@@ -30,6 +30,27 @@ class Outdated(MidflightError):
     """A list or a watch must be begun anew: what it refers to is too long ago."""
 
 
+class Changed(MidflightError):
+    """Somebody else has changed the object since it was read."""
+
+
+class UnknownKind(Unreachable):
+    """A bare 404, about no object: no such kind is served, or not yet by a server that starts."""
+
+
+class Rejected(MidflightError):
+    """The API server will not do it: no right, a full quota, an object that is not valid."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def for_good(self) -> bool:
+        """The object itself is wrong, so that trying again is of no use."""
+        return self.code == 422
+
+
 def status_of(body: bytes) -> dict[str, Any]:
     """The Status object in an answer, {} if it is something else."""
     try:
@@ -39,7 +60,7 @@ def status_of(body: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
 
 
-def of_answer(code: int, body: bytes, what: str, settings: Settings) -> MidflightError:
+def from_answer(code: int, body: bytes, what: str, settings: Settings) -> MidflightError:
     """`what`: what was asked for, as in "list trainingjobs"."""
     status = status_of(body)
     said = one_line(str(status.get("message") or body[:200].decode(errors="replace")))
@@ -80,7 +101,7 @@ def _other(
     return Unreachable(f"{settings.server} cannot {what} now ({code}): {said}; try again later")
 
 
-def of_transport(error: Exception, settings: Settings, seconds: float) -> MidflightError:
+def from_transport(error: Exception, settings: Settings, seconds: float) -> MidflightError:
     """Of a connection that did not come about, or broke."""
     where = f"the API server {settings.server} of {settings.source}"
     said = one_line(str(error)) or type(error).__name__
@@ -118,3 +139,23 @@ def bad_config(error: Exception, settings: Settings) -> MidflightError:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def from_lightkube(error: Exception) -> MidflightError:
+    """For the operator, which acts on the type of an error and repeats what may pass."""
+    import httpx2
+    from lightkube import ApiError
+
+    if not isinstance(error, ApiError):
+        if isinstance(error, httpx2.HTTPStatusError) and error.response.status_code == 404:
+            return UnknownKind(f"the API server knows no {error.request.url.path}")
+        return Unreachable(f"the API server does not answer: {str(error) or type(error).__name__}")
+    status = error.status
+    code, text = int(status.code or 0), str(status.message or status.reason or error)
+    if code == 404:
+        return NotFound(text)
+    if code == 409:
+        return Exists(text) if status.reason == "AlreadyExists" else Changed(text)
+    if code in (429, 500, 502, 503, 504):
+        return Unreachable(f"the API server cannot do it now ({code}): {text}")
+    return Rejected(code, text)

@@ -81,7 +81,7 @@ def _session(
                 session = stack.enter_context(opening)
         except WebSocketUpgradeError as error:
             answer, what = error.response, "run a command there"
-            raise errors.of_answer(
+            raise errors.from_answer(
                 answer.status_code, answer.content, what, connection.settings
             ) from None
         yield session

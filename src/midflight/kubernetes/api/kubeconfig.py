@@ -4,17 +4,22 @@ Several files are one, as everywhere: what comes first counts. Nothing is asked 
 and no client library is loaded, so that a command can find its namespace without paying for one.
 """
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from midflight.errors import UsageError
+
+if TYPE_CHECKING:
+    from lightkube.config.kubeconfig import SingleConfig
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_NAMESPACE = "default"
 _FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+_LOGIN_API = "client.authentication.k8s.io/"
 _NO_CLUSTER = "or stay on this machine with `midflight context use local`"
 
 
@@ -78,6 +83,41 @@ def in_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> Settings:
         cluster={"server": server, "certificate-authority": str(account / "ca.crt")},
         user={"tokenFile": str(token)},
     )
+
+
+def for_lightkube(settings: Settings) -> "SingleConfig":
+    """Loads lightkube. ValueError if something in the kubeconfig makes no sense."""
+    import msgspec
+    from lightkube.config.kubeconfig import SingleConfig
+    from lightkube.config.models import Cluster, Context, User
+
+    if not settings.server:
+        raise ValueError("its cluster has no server")
+    try:
+        return SingleConfig(
+            context_name=settings.context,
+            context=Context(cluster=settings.context, namespace=settings.namespace or None),
+            cluster=msgspec.convert({**settings.cluster, "server": settings.server}, Cluster),
+            user=msgspec.convert(_with_login(settings.user), User),
+        )
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _with_login(user: Mapping[str, Any]) -> dict[str, Any]:
+    """A program that logs in is told which version is spoken; all versions answer alike."""
+    found = dict(user)
+    if login := found.get("exec"):
+        version = str(login.get("apiVersion", ""))
+        told = {"apiVersion": version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        env = [
+            *(login.get("env") or []),
+            {"name": "KUBERNETES_EXEC_INFO", "value": json.dumps(told)},
+        ]
+        if version.startswith(_LOGIN_API):
+            version = f"{_LOGIN_API}v1beta1"
+        found["exec"] = {**login, "apiVersion": version, "env": env}
+    return found
 
 
 def contexts(paths: Sequence[str]) -> list[str]:

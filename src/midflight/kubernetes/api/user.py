@@ -36,9 +36,8 @@ def name(connection: Connection) -> str:
         api = f"authentication.k8s.io/{version}"
         body = {"apiVersion": api, "kind": "SelfSubjectReview"}
         try:
-            answer = connection.create(
-                path("SelfSubjectReview", "", api=api), body, "ask who you are"
-            )
+            where = path("SelfSubjectReview", "", api=api)
+            answer = connection.ask("POST", where, body=body, what="ask who you are")
         except Refused:
             continue
         return str(answer["status"]["userInfo"].get("username") or "")
@@ -58,7 +57,8 @@ def _is_admin(connection: Connection) -> bool:
         "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": everything},
     }
-    answer = connection.create(path("SelfSubjectAccessReview", ""), body, "ask what you may do")
+    where = path("SelfSubjectAccessReview", "")
+    answer = connection.ask("POST", where, body=body, what="ask what you may do")
     return bool((answer.get("status") or {}).get("allowed"))
 
 

@@ -5,7 +5,6 @@ what we say; what does not is somebody else's, and is left alone: it is refused,
 that was asked for. Which of the two a CRD of another operator is, is the caller's to say.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,8 @@ from typing import Any
 
 from midflight.errors import NotFound, Refused, TimedOut
 from midflight.kubernetes import names
-from midflight.kubernetes.api import errors
 from midflight.kubernetes.api.connection import Connection
-from midflight.kubernetes.api.errors import NoSuchKind
-from midflight.kubernetes.api.paths import EVERYWHERE, path, word
+from midflight.kubernetes.api.paths import of, word
 
 MANAGER = "midflight-install"
 _RULES = "x-kubernetes-validations"
@@ -43,10 +40,10 @@ def apply(
 
 
 def apply_one(connection: Connection, manifest: Object, take_over: bool = False) -> Done:
-    before = found(connection, manifest)
+    before = connection.find_object(manifest)
     # A manifest without our label does not claim the object, and may be added to anybody's.
     if before is None or is_ours(before) or not is_ours(manifest):
-        after = patch(connection, manifest)
+        after = connection.apply(manifest, MANAGER)
     elif take_over:
         after = _taken(connection, manifest, before)
     else:
@@ -87,52 +84,13 @@ def is_ours(obj: Mapping[str, Any]) -> bool:
     return bool(labels.get(names.MANAGED_BY) == names.MANAGER)
 
 
-def found(connection: Connection, manifest: Object) -> Object | None:
-    """The object of that kind and name, None if there is none."""
-    try:
-        return connection.ask("GET", place(manifest), what=f"get {word(manifest)}")
-    except NoSuchKind:
-        raise
-    except NotFound:
-        return None
-
-
-def place(manifest: Object, name: bool = True) -> str:
-    meta = manifest["metadata"]
-    return path(
-        manifest["kind"],
-        meta.get("namespace") or EVERYWHERE,
-        meta["name"] if name else "",
-        api=manifest["apiVersion"],
-    )
-
-
 def delete(connection: Connection, manifest: Object) -> Done | None:
     """None if it was gone already."""
-    options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
     try:
-        connection.ask("DELETE", place(manifest), body=options, what=f"delete {word(manifest)}")
+        connection.delete_object(manifest, propagationPolicy="Background")
     except NotFound:
         return None
     return Done(word(manifest), "deleted")
-
-
-def patch(connection: Connection, manifest: Object) -> Object:
-    """Forced: what is ours is as we say, whoever else has changed it. Asks nobody whose it is."""
-    query = {"fieldManager": MANAGER, "force": "true"}
-    what = f"apply {word(manifest)}"
-    with connection.translated():
-        answer = connection.http.request(
-            "PATCH",
-            place(manifest),
-            params=query,
-            content=json.dumps(manifest).encode(),
-            headers={"Content-Type": "application/apply-patch+yaml"},
-        )
-    if answer.status_code >= 400:
-        raise errors.of_answer(answer.status_code, answer.content, what, connection.settings)
-    after: Object = json.loads(answer.content)
-    return after
 
 
 def _taken(connection: Connection, manifest: Object, before: Object) -> Object:
@@ -142,9 +100,8 @@ def _taken(connection: Connection, manifest: Object, before: Object) -> Object:
     if manifest["kind"] == "CustomResourceDefinition":
         # Left over from the API that et-operator's was made with; it excludes defaults.
         whole["spec"] = {**manifest["spec"], "preserveUnknownFields": False}
-    query = {"fieldManager": MANAGER}
-    connection.ask("PUT", place(manifest), query, whole, f"replace {word(manifest)}")
-    return _own(connection, manifest, patch(connection, manifest))
+    connection.replace(whole, MANAGER)
+    return _own(connection, manifest, connection.apply(manifest, MANAGER))
 
 
 def _own(connection: Connection, manifest: Object, after: Object) -> Object:
@@ -158,7 +115,7 @@ def _own(connection: Connection, manifest: Object, after: Object) -> Object:
         or "f:spec" not in (entry.get("fieldsV1") or {})
     ]
     body = {"metadata": {"managedFields": kept, "resourceVersion": meta["resourceVersion"]}}
-    return connection.patch(place(manifest), body, f"own {word(manifest)}")
+    return connection.patch(of(manifest, name=True), body, f"own {word(manifest)}")
 
 
 def _managers(before: Object) -> str:
@@ -184,7 +141,7 @@ def until(look: Callable[[], str], seconds: float, tell: Callable[[str], None]) 
 
 def being_deleted(connection: Connection, manifests: Sequence[Object]) -> str:
     """Which of these are on their way out: what is applied to them goes with them."""
-    found_now = [found(connection, manifest) for manifest in manifests]
+    found_now = [connection.find_object(manifest) for manifest in manifests]
     going = [
         str(one["metadata"]["name"])
         for one in found_now
@@ -199,7 +156,7 @@ def not_served(connection: Connection, manifests: Sequence[Object]) -> str:
         crd["metadata"]["name"]
         for crd in manifests
         if crd["kind"] == "CustomResourceDefinition"
-        and not (established(found(connection, crd)) and _is_listed(connection, crd["spec"]))
+        and not (established(connection.find_object(crd)) and _is_listed(connection, crd["spec"]))
     ]
     return f"{', '.join(missing)} not served yet" if missing else ""
 

@@ -53,7 +53,7 @@ def operators(connection: Connection, namespace: str) -> list[Operator]:
 def kinds(connection: Connection) -> list[Kind]:
     made = []
     for crd in crds.crds():
-        found = apply.found(connection, crd)
+        found = connection.find_object(crd)
         made.append(
             Kind(
                 name=crd["metadata"]["name"],

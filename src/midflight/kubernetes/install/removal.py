@@ -12,7 +12,7 @@ from midflight.errors import NotFound, TimedOut
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, selector
 from midflight.kubernetes.api.errors import NoSuchKind
-from midflight.kubernetes.api.paths import EVERYWHERE, path, word
+from midflight.kubernetes.api.paths import EVERYWHERE, of, path, word
 from midflight.kubernetes.install import apply, inspection, manifests, rbac
 from midflight.kubernetes.install.apply import Done
 from midflight.kubernetes.install.rbac import RBAC_V1
@@ -75,7 +75,7 @@ def delete_jobs(
             yield done
 
     def left() -> str:
-        count = sum(apply.found(connection, job) is not None for job in going)
+        count = sum(connection.find_object(job) is not None for job in going)
         return f"{count} of {len(going)} jobs are being deleted" if count else ""
 
     try:
@@ -92,13 +92,13 @@ def delete_jobs(
 
 def _release(connection: Connection, obj: Object) -> None:
     """Take our own finalizer off; what the object owns follows it by the cluster's collector."""
-    now = apply.found(connection, obj)
+    now = connection.find_object(obj)
     if now is None:
         return
     others = [one for one in now["metadata"].get("finalizers") or [] if one != names.FINALIZER]
     meta = {"finalizers": others, "resourceVersion": now["metadata"]["resourceVersion"]}
     try:
-        connection.patch(apply.place(obj), {"metadata": meta}, f"release {word(obj)}")
+        connection.patch(of(obj, name=True), {"metadata": meta}, f"release {word(obj)}")
     except NotFound:
         return
 
@@ -118,14 +118,14 @@ def remove(
     space = _bare("v1", "Namespace", namespace)
     if not scope:
         yield from _ours(connection, [space])
-    if (now := apply.found(connection, space)) is not None and not apply.is_ours(now):
-        apply.patch(connection, space)  # takes our mark off, and nothing else
+    if (now := connection.find_object(space)) is not None and not apply.is_ours(now):
+        connection.apply(space, apply.MANAGER)  # takes our mark off, and nothing else
 
 
 def _ours(connection: Connection, manifests: list[Object]) -> Iterator[Done]:
     """Those that carry our label; another's of the same name stays."""
     for manifest in manifests:
-        now = apply.found(connection, manifest)
+        now = connection.find_object(manifest)
         if now is None or not apply.is_ours(now) or "deletionTimestamp" in now["metadata"]:
             continue
         if done := apply.delete(connection, manifest):

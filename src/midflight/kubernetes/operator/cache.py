@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from midflight.controller.events import Event
 from midflight.kubernetes import names
-from midflight.kubernetes.api.async_connection import EVERYWHERE, AsyncConnection, Object
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.event_recorder import EventRecorder
 from midflight.kubernetes.operator.executor import Executor

@@ -25,7 +25,8 @@ from midflight.controller.events import (
 from midflight.controller.state import Job
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.api.async_connection import AsyncConnection, Object, Rejected, UnknownKind
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.api.errors import Rejected, UnknownKind
 from midflight.kubernetes.operator import orders
 from midflight.kubernetes.operator.orders import (
     CreateCodePod,

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from midflight.errors import Exists, MidflightError, NotFound
-from midflight.kubernetes.api.async_connection import AsyncConnection, Changed
+from midflight.kubernetes.api.async_connection import AsyncConnection
+from midflight.kubernetes.api.errors import Changed
 
 DURATION = 6.0  # seconds after its last renewal at which a lease is over
 RENEW = 1.5  # between two renewals

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from midflight.errors import MidflightError, ProtocolError, UsageError
@@ -20,7 +21,6 @@ from midflight.kubernetes.operator.manager import Manager, Settings
 from midflight.protocol.wire import split_address
 
 NAMESPACE = "midflight-system"
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 log = logging.getLogger("midflight.operator")
 
@@ -52,7 +52,7 @@ def main(options: argparse.Namespace, environ: Mapping[str, str] | None = None) 
         print(f"midflight operator: {error}", file=sys.stderr)
         return 2
     try:
-        return asyncio.run(_run(options.config or "", settings))
+        return asyncio.run(_run(options.config or "", environ, settings))
     except MidflightError as error:
         log.error("%s", error)
         return 1
@@ -78,9 +78,9 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
     )
 
 
-async def _run(kubeconfig: str, settings: Settings) -> int:
+async def _run(config: str, environ: Mapping[str, str], settings: Settings) -> int:
     listener = bind(settings.listen) if settings.listen is not None else None
-    client = _client(kubeconfig)
+    client = _client(config, environ)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,20 +108,26 @@ async def _run(kubeconfig: str, settings: Settings) -> int:
         await client.close()
 
 
-def _client(kubeconfig: str) -> Any:
+def _client(config: str, environ: Mapping[str, str]) -> Any:
+    """With a kubeconfig that is named, else as the pod that this is, else with the usual one."""
     import httpx2
-    from lightkube import AsyncClient, KubeConfig
+    from lightkube import AsyncClient
     from lightkube.core.exceptions import ConfigError
 
+    from midflight.kubernetes.api import kubeconfig
     from midflight.kubernetes.api.async_connection import SECONDS
 
+    if not config and (kubeconfig.ACCOUNT / "token").is_file():
+        settings = kubeconfig.in_pod(environ)
+    else:
+        named = config or environ.get("KUBECONFIG", "")
+        settings = kubeconfig.read(kubeconfig.files(named, Path.home()))
     try:
-        config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
-        return AsyncClient(
-            config, timeout=httpx2.Timeout(SECONDS), field_manager="midflight-operator"
-        )
-    except ConfigError as error:
-        raise UsageError(f"no cluster can be reached: {error}") from None
+        single = kubeconfig.for_lightkube(settings)
+        timeout = httpx2.Timeout(SECONDS)
+        return AsyncClient(single, timeout=timeout, field_manager="midflight-operator")
+    except (ConfigError, OSError, ValueError) as error:
+        raise UsageError(f"{settings.source} cannot be used: {error}") from None
 
 
 def _log_to_stderr(verbose: bool) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from midflight.errors import Exists, JobFailed, NotFound, Unreachable
 from midflight.kubernetes import names
-from midflight.kubernetes.api.async_connection import EVERYWHERE, AsyncConnection
+from midflight.kubernetes.api.async_connection import AsyncConnection
+from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.health import Figures
@@ -26,6 +27,7 @@ from midflight.kubernetes.pods import PodDefaults
 
 LEASE = "midflight-operator"
 KEY_SECRET = f"{LEASE}-key"  # from which the secrets of all jobs are derived
+CRD = "CustomResourceDefinition"
 NO_DEFINITIONS = (
     "the cluster does not know TrainingJobs: run `midflight operator install` with the right to "
     "make CustomResourceDefinitions"
@@ -169,12 +171,12 @@ class Manager:
     # --- what there is ----------------------------------------------------------------------
 
     async def _check_definitions(self) -> None:
-        if await self._plain.definition(f"trainingjobs.{names.GROUP}") is None:
+        if await self._plain.find(CRD, "", f"trainingjobs.{names.GROUP}") is None:
             raise JobFailed(NO_DEFINITIONS)
 
     async def _kinds(self) -> tuple[str, ...]:
         """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
-        found = await self._plain.definition(f"pytorchjobs.{names.PYTORCH_GROUP}")
+        found = await self._plain.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
         labels = (found or {}).get("metadata", {}).get("labels") or {}
         ours = labels.get(names.MANAGED_BY) == names.MANAGER
         wanted = ours if self._settings.pytorch is None else self._settings.pytorch

@@ -19,7 +19,8 @@ from midflight.controller.spec import Spec
 from midflight.controller.state import Job
 from midflight.errors import MidflightError, NotFound, StoreError, UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.api.async_connection import Changed, Object
+from midflight.kubernetes.api.async_connection import Object
+from midflight.kubernetes.api.errors import Changed
 from midflight.kubernetes.operator import admission, scale_objects
 from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache

@@ -13,7 +13,8 @@ from midflight.controller.commands import Record
 from midflight.controller.state import Job
 from midflight.errors import MidflightError, NotFound
 from midflight.kubernetes import names
-from midflight.kubernetes.api.async_connection import Changed, Object
+from midflight.kubernetes.api.async_connection import Object
+from midflight.kubernetes.api.errors import Changed
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision

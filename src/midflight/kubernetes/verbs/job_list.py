@@ -16,7 +16,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object, selector
 from midflight.kubernetes.api.errors import NoSuchKind
 from midflight.kubernetes.api.paths import JOB_KINDS, path
-from midflight.kubernetes.api.quick import Quick
+from midflight.kubernetes.api.stdlib_http import StdlibHttp
 from midflight.protocol.views import JobSummary
 
 CHIEFS = ("launcher", "master")
@@ -55,7 +55,7 @@ class _Chiefs(TypedDict, total=False):
 
 def jobs(connection: Connection, namespace: str, kinds: Sequence[str]) -> list[JobSummary]:
     """`kinds`: types of jobs; `namespace`: `*` for all."""
-    quick = Quick(connection.settings)
+    quick = StdlibHttp(connection.settings)
     with ThreadPoolExecutor(len(kinds) + 1) as pool, _without_collecting():
 
         def ask(kind: str, **params: str) -> "Future[list[Object]]":
@@ -77,7 +77,7 @@ def jobs(connection: Connection, namespace: str, kinds: Sequence[str]) -> list[J
 
 
 def _items(
-    connection: Connection, quick: Quick, what: tuple[str, str], params: Mapping[str, str]
+    connection: Connection, quick: StdlibHttp, what: tuple[str, str], params: Mapping[str, str]
 ) -> list[Object]:
     """`what`: kind and namespace."""
     if (found := _quick_items(quick, what, params)) is not None:
@@ -91,7 +91,7 @@ def _items(
 
 
 def _quick_items(
-    quick: Quick, what: tuple[str, str], params: Mapping[str, str]
+    quick: StdlibHttp, what: tuple[str, str], params: Mapping[str, str]
 ) -> list[Any] | None:
     import msgspec
 

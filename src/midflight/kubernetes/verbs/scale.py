@@ -13,7 +13,6 @@ from typing import Any
 from midflight.controller import roster, scaling
 from midflight.controller.state import Job, Operation
 from midflight.errors import Exists, Refused, UsageError
-from midflight.kubernetes.api import paths
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.manifests import job as manifests
 from midflight.kubernetes.verbs import lookup
@@ -76,4 +75,4 @@ def _create(connection: Connection, job: Job, operation: Operation) -> None:
     }
     spec = job.spec
     made = manifests.scale_object(operation.kind, spec.name, operation.id, wish, spec.namespace)
-    connection.create(paths.of(made), made, f"create {operation.kind} {operation.id}")
+    connection.create(made)

@@ -104,7 +104,7 @@ def _create_all(connection: Connection, made: Sequence[Object]) -> list[Object]:
         for obj in made:
             word = paths.word(obj)
             try:
-                answer = connection.create(paths.of(obj), obj, f"create {word}")
+                answer = connection.create(obj)
             except Exists:
                 name = obj["metadata"]["name"]
                 raise Exists(
@@ -121,18 +121,10 @@ def _create_all(connection: Connection, made: Sequence[Object]) -> list[Object]:
 def take_back(connection: Connection, created: Sequence[Object]) -> None:
     """Those objects and no others, even if somebody makes new ones of the same names meanwhile."""
     for obj in reversed(created):
-        meta = obj["metadata"]
         with suppress(MidflightError):  # the error that led here is the one to be told
-            connection.ask(
-                "DELETE",
-                paths.of(obj, name=True),
-                body={
-                    "kind": "DeleteOptions",
-                    "apiVersion": "v1",
-                    "preconditions": {"uid": meta["uid"]},
-                    "propagationPolicy": "Background",
-                },
-                what=f"delete {paths.word(obj)}",
+            uid = obj["metadata"]["uid"]
+            connection.delete_object(
+                obj, preconditions={"uid": uid}, propagationPolicy="Background"
             )
 
 

@@ -1,8 +1,8 @@
-"""A short cut to the API server: one question, asked with nothing but the standard library.
+"""One GET with the standard library alone, for `Connection.items`: it saves 0.1 s of every `list`.
 
-To load a whole client takes longer than to list 500 jobs. Where all goes well and the credentials
-are a token or a certificate, this is enough; in every other case there is no answer, and whoever
-asked does so again through `connection.py`, which knows what to say.
+Loading lightkube takes longer than listing 500 jobs. Where all goes well and the credentials are a
+token or a certificate, this is enough. In every other case the answer is None, and `connection.py`
+asks again with lightkube and says what is wrong.
 """
 
 import base64
@@ -24,7 +24,7 @@ _SIMPLE |= {"client-certificate-data", "client-key-data"}
 _PROXIES = ("https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY")
 
 
-class Quick:
+class StdlibHttp:
     def __init__(self, settings: Settings) -> None:
         self._url = urlsplit(settings.server)
         self._headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
