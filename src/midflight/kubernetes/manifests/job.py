@@ -47,18 +47,18 @@ def objects_of(spec: Spec, owner: str, files: Mapping[str, str]) -> list[dict[st
 
 
 def scale_object(
-    kind: str, job: str, name: str, wish: Mapping[str, Any], namespace: str = ""
+    kind: str, job: str, name: str, request: Mapping[str, Any], namespace: str = ""
 ) -> dict[str, Any]:
-    """`kind`: scaleout or scalein. `wish`: count, names, timeout and partial, as the verbs say."""
+    """`kind`: scaleout or scalein. `request`: count, names, timeout, partial."""
     word, field = _SCALERS[kind.lower()]
-    gone = list(wish.get("names") or ())
-    count = wish.get("count") or len(gone) or 1
+    gone = list(request.get("names") or ())
+    count = request.get("count") or len(gone) or 1
     spec = {
         field: {"count": count, **({"podNames": gone} if gone else {})},
         "selector": {"name": job},
-        "timeout": _whole(wish.get("timeout", 60)),
+        "timeout": _whole(request.get("timeout", 60)),
     }
-    if word == names.SCALEOUT and wish.get("partial"):
+    if word == names.SCALEOUT and request.get("partial"):
         spec["partial"] = True
     labels = {names.MANAGED_BY: names.MANAGER, names.JOB: job}
     metadata = filled({"name": name, "namespace": namespace, "labels": labels})

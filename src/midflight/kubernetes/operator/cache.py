@@ -19,7 +19,7 @@ OURS = {names.MANAGED_BY: names.MANAGER}
 
 @dataclass
 class Counts:
-    looks: int = 0
+    reconciles: int = 0
     failures: int = 0
 
 

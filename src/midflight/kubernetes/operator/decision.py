@@ -1,7 +1,9 @@
-"""A turn: what has become of one job since it was last looked at, decided and not yet done.
+"""One pass over a job, decided and not yet carried out.
 
-It gathers what the controller is told, in order, and what comes of it. Nothing here waits or
-writes; `reconciler.py` saves the outcome first and has it done afterwards.
+It tells the controller what is observed, in a fixed order, and collects what comes of it.
+Pods are created and deleted as `orders` says, which looks at the state alone: of the controller's
+commands only records and requests to the training are used. Pure; `reconciler.py` saves the outcome
+first and has it carried out afterwards.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,8 +17,16 @@ from midflight.controller.handle import handle
 from midflight.controller.spec import Spec
 from midflight.controller.state import Cluster, Code, Job, Phase
 from midflight.kubernetes import names
-from midflight.kubernetes.operator import orders, scale_requests
-from midflight.kubernetes.operator.orders import CODE_ROLE, Pods
+from midflight.kubernetes.operator import scale_requests
+from midflight.kubernetes.operator.orders import (
+    CODE_ROLE,
+    Observed,
+    Order,
+    Pods,
+    news,
+    next_look,
+    orders,
+)
 from midflight.kubernetes.resources.status import Saved, is_over
 
 Object = Mapping[str, Any]
@@ -25,23 +35,32 @@ CODE_POD_FAILED = "its pod ended without a word"
 
 
 class Decision:
-    def __init__(self, saved: Saved, spec: Spec, now: float) -> None:
+    """`orders`, `records`, `requests` and the rest are what is to be carried out for `job`."""
+
+    def __init__(self, saved: Saved, spec: Spec, observed: Observed) -> None:
         self.key = spec.key
-        self.now = now
+        self.observed = observed
+        self.now = observed.now
         self.replicas = saved.replicas
         self.commands: list[Command] = []
         self.refusals: dict[str, str] = {}  # of scale objects, by uid
         self.replicas_to: int | None = None  # what the spec's replicas have to become
-        job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
-        self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
+        if saved.version == 0:  # no operator has seen the job before
+            self._cluster = Cluster(placed_elsewhere=True)
+            self._take([events.JobSubmitted(self.now, spec, saved.job.uid)])
+        else:
+            job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
+            self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
+        self._observe(spec)
 
-    @classmethod
-    def first(cls, saved: Saved, spec: Spec, now: float) -> "Decision":
-        """Of a job that nobody has looked at before."""
-        made = cls(saved, spec, now)
-        made._cluster = Cluster(placed_elsewhere=True)
-        made.take([events.JobSubmitted(now, spec, saved.job.uid)])
-        return made
+    def _observe(self, spec: Spec) -> None:
+        self._take(self.observed.told)
+        self._see_deletion()
+        self._see_pods()
+        self._see_holder()
+        self._see_scalers()
+        self._see_replicas(spec.workers)
+        self._take([events.TimePassed(self.now)])
 
     @property
     def job(self) -> Job | None:
@@ -53,37 +72,41 @@ class Decision:
         return [command for command in self.commands if isinstance(command, Record)]
 
     @property
-    def questions(self) -> list[AskResize]:
+    def requests(self) -> list[AskResize]:
+        """To the training."""
         return [command for command in self.commands if isinstance(command, AskResize)]
 
-    def take(self, told: Iterable[events.Event]) -> None:
+    @property
+    def orders(self) -> list[Order]:
+        return orders(self.job, self.observed) if self.job is not None else []
+
+    def _take(self, told: Iterable[events.Event]) -> None:
         for event in told:
             self._cluster, commands = handle(self._cluster, event)
             self.commands += commands
 
-    # --- what is looked at ------------------------------------------------------------------
+    # --- what is observed -------------------------------------------------------------------
 
-    def see_deletion(self) -> None:
-        if self.job is not None and not self.job.deleting:
-            self.take([events.JobDeleted(self.now, self.key)])
+    def _see_deletion(self) -> None:
+        if self.observed.deleted and self.job is not None and not self.job.deleting:
+            self._take([events.JobDeleted(self.now, self.key)])
 
-    def see_pods(self, pods: Pods, delays: Mapping[str, str]) -> None:
-        """`delays`: instances whose pods could not be made, and why."""
+    def _see_pods(self) -> None:
         if self.job is None:
             return
-        self.take(orders.news(self.job, pods, self.now))
-        self.take(self._delay_news(delays))
-        self._say_why_code_waits(pods, delays)
-        self.take(self._code_news(pods))
+        self._take(news(self.job, self.observed))
+        self._take(self._delay_news(self.observed.delays))
+        self._say_why_code_waits(self.observed.pods, self.observed.delays)
+        self._take(self._code_news(self.observed.pods))
 
-    def see_holder(self, who: str) -> None:
-        """`who` keeps it from running; "" if nobody does."""
+    def _see_holder(self) -> None:
+        who = self.observed.holder
         if self.job is not None and bool(who) != bool(self.job.held):
             held = events.JobHeld(self.now, self.key, who)
-            self.take([held if who else events.JobReleased(self.now, self.key)])
+            self._take([held if who else events.JobReleased(self.now, self.key)])
 
-    def see_scalers(self, scalers: Iterable[Object]) -> None:
-        for scaler in sorted(scalers, key=scale_requests.turn):
+    def _see_scalers(self) -> None:
+        for scaler in sorted(self.observed.scalers, key=scale_requests.order):
             name = scaler["metadata"]["name"]
             job = self.job
             if (
@@ -97,35 +120,29 @@ class Decision:
                     self.refusals[scaler["metadata"]["uid"]] = reason
                     self._warn("ScaleRefused", f"{name}: {reason}")
                 case events.ScaleAsked() as asked:
-                    self.take([asked])
+                    self._take([asked])
                     if scaler["spec"].get("script"):
                         self._warn("ScriptIgnored", f"{name}: {NO_SCRIPT}")
                 case None:
                     pass
 
-    def see_replicas(self, wanted: int, own: int | None = None) -> None:
-        """`wanted` workers, as the spec has it; a change of that is a wish.
-
-        Unless it is `own`: what we have just written there ourselves.
-        """
+    def _see_replicas(self, wanted: int) -> None:
+        """A new number of workers in the spec is a request, unless we wrote it ourselves."""
         job = self.job
         if job is None or job.finished or job.deleting:
             return
-        if wanted not in (self.replicas, own, roster.projected(job)):
+        if wanted not in (self.replicas, self.observed.wrote, roster.projected(job)):
             match scale_requests.judge_replicas(job, wanted, self.now):
                 case None:
                     return
                 case scale_requests.Refusal(reason):
                     self._warn("ScaleRefused", f"{wanted} workers: {reason}")
                 case asked:
-                    self.take([asked])
+                    self._take([asked])
         self.replicas = wanted
         job = self.job
         if job is not None and not roster.open_operations(job) and job.wanted != wanted:
             self.replicas_to = job.wanted
-
-    def pass_time(self) -> None:
-        self.take([events.TimePassed(self.now)])
 
     # --- what comes of it -------------------------------------------------------------------
 
@@ -133,7 +150,7 @@ class Decision:
         if self.job is None:
             return None
         found = [*deadlines_of(self.job)]
-        if (late := orders.next_look(self.job, pods)) is not None:
+        if (late := next_look(self.job, pods)) is not None:
             found.append(late)
         if self.job.phase is Phase.PENDING:
             found += [scale_requests.gives_up_at(each) for each in scalers if not is_over(each)]

@@ -21,7 +21,7 @@ class Figures:
     leading: bool
     jobs: dict[str, int]  # by phase
     pods: int
-    looks: int
+    reconciles: int
     failures: int
     requests: int
 
@@ -34,8 +34,8 @@ def metrics(figures: Figures) -> str:
         "# TYPE midflight_jobs gauge",
         *(f'midflight_jobs{{phase="{phase}"}} {n}' for phase, n in sorted(figures.jobs.items())),
         *_metric("midflight_pods", "gauge", "Pods of all jobs", figures.pods),
-        *_metric("midflight_looks_total", "counter", "Times a job was looked at", figures.looks),
-        *_metric("midflight_failures_total", "counter", "Looks that failed", figures.failures),
+        *_metric("midflight_reconciles_total", "counter", "Passes over a job", figures.reconciles),
+        *_metric("midflight_failures_total", "counter", "Passes that failed", figures.failures),
         *_metric("midflight_requests_total", "counter", "Requests sent", figures.requests),
     ]
     return "\n".join(lines) + "\n"

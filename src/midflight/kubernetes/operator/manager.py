@@ -123,7 +123,7 @@ class Manager:
             leading=self.leadership.held,
             jobs=dict(phases),
             pods=cache.pod_count if cache is not None else 0,
-            looks=cache.counts.looks if cache is not None else 0,
+            reconciles=cache.counts.reconciles if cache is not None else 0,
             failures=cache.counts.failures if cache is not None else 0,
             requests=self._api.requests + self._plain.requests,
         )

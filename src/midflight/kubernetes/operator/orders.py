@@ -1,12 +1,13 @@
-"""Observing: what the pods of a job tell the controller, and what they lack of what it wants.
+"""What the pods of a job tell the controller, and which pods are to be created and deleted.
 
-Both look at the state alone, so it does not matter how often they are asked or what was missed: an
-operator that was away for an hour finds the same as one that saw every change. `news` comes first,
-then the controller decides, then `orders` says what is missing.
+Both follow from the job's state and from what is observed now, so it does not matter how often they
+are asked or what was missed: an operator that was away for an hour finds the same as one that saw
+every change. `news` comes first, then the controller decides, then `orders` says what is missing.
 """
 
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from midflight.controller import events
 from midflight.controller.state import ENDED, ON_NODE, Code, Instance, Job, Phase, Role, Stage
@@ -41,11 +42,27 @@ Order = CreatePod | CreateCodePod | DeletePod
 Pods = Mapping[str, Pod]  # of one job, by name
 
 
-def news(job: Job, pods: Pods, now: float) -> list[events.Event]:
+@dataclass(frozen=True)
+class Observed:
+    """What one pass sees of a job, beside its saved state."""
+
+    now: float
+    pods: Pods = field(default_factory=dict)
+    silent: Container[str] = ()  # nodes whose kubelets do not answer
+    delays: Mapping[str, str] = field(default_factory=dict)  # pods not created, and why
+    scalers: Sequence[Mapping[str, Any]] = ()  # ScaleOut and ScaleIn objects
+    told: Sequence[events.Event] = ()  # by the executor, since the last pass
+    deleted: bool = False  # the object has a deletion timestamp
+    holder: str = ""  # what keeps the job from running; "" if nothing does
+    wrote: int | None = None  # the replicas that we wrote into the spec since the last pass
+
+
+def news(job: Job, observed: Observed) -> list[events.Event]:
     found: list[events.Event] = []
     for instance in job.instances.values():
         if instance.stage in ON_NODE:
-            found.extend(_about(job.key, instance, _own(instance, pods), now))
+            pod = _own(instance, observed.pods)
+            found.extend(_about(job.key, instance, pod, observed.now))
     return found
 
 
@@ -76,8 +93,9 @@ def _about(key: str, instance: Instance, pod: Pod | None, now: float) -> Iterato
         yield events.InstanceEnded(*who, pod.code or 0, pod.end)
 
 
-def orders(job: Job, pods: Pods, now: float, silent: Container[str] = ()) -> list[Order]:
-    """`silent`: nodes whose kubelets are not heard of."""
+def orders(job: Job, observed: Observed) -> list[Order]:
+    """What is to be created and deleted, whatever commands the controller gave on its way here."""
+    pods, now = observed.pods, observed.now
     found: list[Order] = []
     for instance in job.instances.values():
         pod = pods.get(instance.name)
@@ -92,7 +110,7 @@ def orders(job: Job, pods: Pods, now: float, silent: Container[str] = ()) -> lis
             found.append(DeletePod(pod.name, AT_ONCE))
     if job.code is Code.FETCHING and names.code_pod(job.spec.name) not in pods:
         found.append(CreateCodePod())
-    late = [pod for pod in pods.values() if _is_late(pod, now, silent)]
+    late = [pod for pod in pods.values() if _is_late(pod, now, observed.silent)]
     return [*found, *(DeletePod(pod.name, 0) for pod in late)]
 
 

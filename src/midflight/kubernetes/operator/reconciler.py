@@ -26,7 +26,7 @@ from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.leader_election import NotLeader
-from midflight.kubernetes.operator.orders import DeletePod, Pods, begins_anew, orders
+from midflight.kubernetes.operator.orders import DeletePod, Observed, Pods, begins_anew
 from midflight.kubernetes.resources import replicas, status
 from midflight.kubernetes.resources.job_spec import spec_of
 
@@ -51,7 +51,7 @@ class JobReconciler:
         self._uid = ""
         self._refused = False  # what its spec says now
         self._due: float | None = None
-        self._gone_by: float | None = None  # it has been let go, and is waited for until then
+        self._release_by: float | None = None  # it has been let go, and is waited for until then
         self._failures = 0
 
     def wake(self) -> None:
@@ -66,14 +66,14 @@ class JobReconciler:
         self.wake()
         try:
             while True:
-                await self._rest()
+                await self._wait()
                 self._awake.clear()
-                if not await self._look_safely():
+                if not await self._reconcile_safely():
                     return
         finally:
             self._executor.close()
 
-    async def _rest(self) -> None:
+    async def _wait(self) -> None:
         left = None if self._due is None else max(self._due - self._cache.clock(), 0.01)
         try:
             async with asyncio.timeout(left):
@@ -81,33 +81,33 @@ class JobReconciler:
         except TimeoutError:
             pass
 
-    async def _look_safely(self) -> bool:
+    async def _reconcile_safely(self) -> bool:
         """Whether there is still something to look after."""
         try:
-            there = await self._look()
+            there = await self._reconcile()
             self._failures = 0
-            self._cache.counts.looks += 1
+            self._cache.counts.reconciles += 1
             return there
         except NotLeader:
             raise
         except MidflightError as error:
             log.warning("%s/%s: %s", self.namespace, self.name, error)
         except Exception:  # a broken object never stops the others
-            log.exception("a bug: %s/%s was not looked after", self.namespace, self.name)
+            log.exception("a bug: %s/%s was not reconciled", self.namespace, self.name)
         self._failures += 1
         self._cache.counts.failures += 1
         await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(self._failures, 10), LONGEST_PAUSE))
         self.wake()
         return True
 
-    # --- a look -----------------------------------------------------------------------------
+    # --- a pass -----------------------------------------------------------------------------
 
-    async def _look(self) -> bool:
+    async def _reconcile(self) -> bool:
         obj = self._cache.job(self.kind, self.namespace, self.name)
         if obj is None:
             return False
         if obj["metadata"]["uid"] != self._uid:  # another one of that name
-            self._uid, self._saved, self._gone_by = obj["metadata"]["uid"], None, None
+            self._uid, self._saved, self._release_by = obj["metadata"]["uid"], None, None
             self._told.clear()
             self._executor.close()
             self._executor = self._cache.executor_for(self.tell)
@@ -116,73 +116,72 @@ class JobReconciler:
         going = obj["metadata"].get("deletionTimestamp")
         spec = await self._spec(obj)
         if spec is None:
-            return not going or await self._let_go(obj)
+            return not going or await self._release(obj)
         if not is_claimed(obj):
             obj = await self._claim(obj)
         try:
-            turn = self._decide(obj, spec)
+            decision = self._decide(obj, spec)
         except StoreError as error:  # it is nobody's to change; but whoever deletes it means it
             admission.warn(self._cache, obj, "StateUnknown", str(error))
             if going:
-                return await self._let_go(obj)
+                return await self._release(obj)
             raise
-        await self._have_done(obj, turn)
+        await self._carry_out(obj, decision)
         return True
 
     def _decide(self, obj: Object, spec: Spec) -> Decision:
         now = self._cache.clock()
-        first = self._saved is None
         saved = self._saved or status.read(obj, spec)
-        known = saved.version > 0
-        turn = Decision(saved, spec, now) if known else Decision.first(saved, spec, now)
+        restarted = self._saved is None and saved.version > 0
         self._saved = saved
-        if first and known:
-            turn.take([ServerStarted(now)])
-        turn.take(self._told)
         self._heard = len(self._told)
-        if obj["metadata"].get("deletionTimestamp"):
-            turn.see_deletion()
-        turn.see_pods(self._pods(), self._executor.delays)
-        turn.see_holder(admission.holder(obj))
-        turn.see_scalers(self._scalers().values())
-        own, self._written = self._written, None
-        turn.see_replicas(spec.workers, own)
-        turn.pass_time()
-        return turn
+        wrote, self._written = self._written, None
+        observed = Observed(
+            now=now,
+            pods=self._pods(),
+            silent=self._cache.silent,
+            delays=self._executor.delays,
+            scalers=list(self._scalers().values()),
+            told=[*([ServerStarted(now)] if restarted else []), *self._told],
+            deleted=bool(obj["metadata"].get("deletionTimestamp")),
+            holder=admission.holder(obj),
+            wrote=wrote,
+        )
+        return Decision(saved, spec, observed)
 
-    async def _have_done(self, obj: Object, turn: Decision) -> None:
-        job = turn.job
+    async def _carry_out(self, obj: Object, decision: Decision) -> None:
+        job = decision.job
         assert self._saved is not None
-        for record in turn.records:
+        for record in decision.records:
             if not _is_said_already(record, self._pods()):
                 self._cache.recorder.note(obj, record)
         if job is None:
-            await self._let_go(obj)
+            await self._release(obj)
             return
-        if self._saved.version == 0 or job != self._saved.job or self._differs(turn):
-            saved = status.next_version(self._saved, job, turn.replicas, self._refused)
+        if self._saved.version == 0 or job != self._saved.job or self._differs(decision):
+            saved = status.next_version(self._saved, job, decision.replicas, self._refused)
             obj = await self._save(obj, saved)
         del self._told[: self._heard]
-        if turn.replicas_to is not None:
-            self._written = turn.replicas_to
-            change = replicas.patch(obj, turn.replicas_to)
+        if decision.replicas_to is not None:
+            self._written = decision.replicas_to
+            change = replicas.patch(obj, decision.replicas_to)
             self._cache.put_job(
                 await self._cache.api.patch(self.kind, self.namespace, self.name, change)
             )
-        await self._act(obj, job, turn)
-        if self._scalers() and not await scale_objects.show(self._cache, obj, job, turn):
+        await self._act(obj, job, decision)
+        if self._scalers() and not await scale_objects.show(self._cache, obj, job, decision):
             self.wake()
-        due = turn.next_deadline(self._pods(), self._scalers().values())
+        due = decision.next_deadline(self._pods(), self._scalers().values())
         times = [at for at in (due, self._executor.retry_at) if at is not None]
         self._due = min(times, default=None)
 
-    def _differs(self, turn: Decision) -> bool:
-        now = (turn.replicas, self._refused)
+    def _differs(self, decision: Decision) -> bool:
+        now = (decision.replicas, self._refused)
         return self._saved is not None and now != (self._saved.replicas, self._saved.refused)
 
-    async def _act(self, obj: Object, job: Job, turn: Decision) -> None:
-        found = orders(job, self._pods(), turn.now, self._cache.silent)
-        delayed = self._executor.retry_at is not None and turn.now < self._executor.retry_at
+    async def _act(self, obj: Object, job: Job, decision: Decision) -> None:
+        found = decision.orders
+        delayed = self._executor.retry_at is not None and decision.now < self._executor.retry_at
         if delayed:
             found = [order for order in found if isinstance(order, DeletePod)]
         retry_at = self._executor.retry_at
@@ -196,8 +195,8 @@ class JobReconciler:
             self._executor.retry_at = retry_at
         if roster.is_elastic(job.spec) and not job.finished and not job.deleting:
             await self._executor.write_hosts(obj, job, roster.hosts(job), self._pods())
-        for question in turn.questions:
-            self._executor.ask(question, job, self._pods)
+        for request in decision.requests:
+            self._executor.ask(request, job, self._pods)
 
     # --- the object -------------------------------------------------------------------------
 
@@ -223,23 +222,23 @@ class JobReconciler:
         finalizers = [*(obj["metadata"].get("finalizers") or ()), names.FINALIZER]
         return await self._set_finalizers(obj, finalizers)
 
-    async def _let_go(self, obj: Object) -> bool:
+    async def _release(self, obj: Object) -> bool:
         """Nothing of it runs any more; whether it is still to be looked at.
 
         What it owns goes first: else one that is made anew under its name would find its things,
         and then lose them. A cluster that takes long over that is not waited for.
         """
         api, now = self._cache.api, self._cache.clock()
-        if self._gone_by is None:
-            self._gone_by = now + PATIENCE
+        if self._release_by is None:
+            self._release_by = now + PATIENCE
             if not finalizers(obj) & {FOREGROUND, "orphan"}:
                 await api.delete_after_its_things(self.kind, self.namespace, self.name)
         with contextlib.suppress(NotFound):
             obj = await api.get(self.kind, self.namespace, self.name)
             if obj["metadata"]["uid"] != self._uid or not is_claimed(obj):
                 return False
-            if FOREGROUND in finalizers(obj) and now < self._gone_by:
-                self._due = self._gone_by
+            if FOREGROUND in finalizers(obj) and now < self._release_by:
+                self._due = self._release_by
                 return True
             left = finalizers(obj) - {names.FINALIZER, FOREGROUND}
             await self._set_finalizers(obj, sorted(left))

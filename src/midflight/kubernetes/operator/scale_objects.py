@@ -28,32 +28,32 @@ AGAIN = 1.0  # seconds until a refusal that could not be written is tried again
 log = logging.getLogger("midflight.operator")
 
 
-async def show(cache: Cache, obj: Object, job: Job, turn: Decision) -> bool:
+async def show(cache: Cache, obj: Object, job: Job, decision: Decision) -> bool:
     """Of one job; whether all that was new could be written."""
     found = list(cache.scalers.of((job.spec.namespace, job.spec.name)).values())
     well = True
     for scaler in found:
-        shown = _status(scaler, job, turn)
+        shown = _status(scaler, job, decision)
         if shown is not None and shown != (scaler.get("status") or {}):
             well = await _write(cache, {**scaler, "status": shown}, obj) and well
-    over = sorted((each for each in found if status.is_over(each)), key=scale_requests.turn)
+    over = sorted((each for each in found if status.is_over(each)), key=scale_requests.order)
     for each in over[: max(len(over) - KEPT, 0)]:
         meta = each["metadata"]
         await cache.api.delete(each["kind"], meta["namespace"], meta["name"])
     return well
 
 
-def _status(scaler: Object, job: Job, turn: Decision) -> dict[str, Any] | None:
+def _status(scaler: Object, job: Job, decision: Decision) -> dict[str, Any] | None:
     """None: nothing new."""
     before = scaler.get("status") or {}
     if status.is_over(scaler):
         return None
-    if (reason := turn.refusals.get(scaler["metadata"]["uid"])) is not None:
-        return status.refused_status(reason, before, turn.now)
+    if (reason := decision.refusals.get(scaler["metadata"]["uid"])) is not None:
+        return status.refused_status(reason, before, decision.now)
     if (operation := scale_requests.operation_of(job, scaler)) is None:
         return None
     pods = scale_requests.POD_LISTS[scaler["kind"]]
-    return status.scaler_status(operation, before, turn.now, pods)
+    return status.scaler_status(operation, before, decision.now, pods)
 
 
 async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:

@@ -1,8 +1,8 @@
-"""Wishing: what ScaleOut and ScaleIn objects, and a changed number of replicas, ask for.
+"""What ScaleOut and ScaleIn objects, and a changed number of replicas, request.
 
-Objects are carried out in the order they were made. One that cannot be is refused for good, with
-the reason in its status, and changes nothing. While a job is not running yet they wait for it, as
-long as their own timeout.
+Objects are carried out in the order of their creation. One that cannot be carried out is refused
+for good: its status says why, and nothing changes. While a job does not run yet its objects wait
+for it, as long as their own timeout.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _Request:
     kind: str
     count: int
     gone: tuple[str, ...]
@@ -46,7 +46,7 @@ def job_of(scaler: Mapping[str, Any]) -> str:
         return ""
 
 
-def turn(scaler: Mapping[str, Any]) -> tuple[float, str]:
+def order(scaler: Mapping[str, Any]) -> tuple[float, str]:
     meta = scaler["metadata"]
     return seconds_of(meta["creationTimestamp"]), meta["name"]
 
@@ -54,29 +54,29 @@ def turn(scaler: Mapping[str, Any]) -> tuple[float, str]:
 def gives_up_at(scaler: Mapping[str, Any]) -> float:
     """Until when it waits for its job to run."""
     try:
-        return turn(scaler)[0] + _timeout(fields.mapping(scaler, "spec", ""))
+        return order(scaler)[0] + _timeout(fields.mapping(scaler, "spec", ""))
     except UsageError:
-        return turn(scaler)[0]
+        return order(scaler)[0]
 
 
 def judge(job: Job, scaler: Mapping[str, Any], now: float) -> ScaleAsked | Refusal | None:
     """None: later."""
     try:
-        wish = _wish(scaler)
+        request = _request(scaler)
     except UsageError as error:
         return Refusal(str(error))
     if job.phase is Phase.PENDING and not job.deleting:
         if now < gives_up_at(scaler):
             return None
-        return Refusal(f"the job {job.spec.name} did not run within {wish.timeout:g} s")
-    if wrong := objection(job, wish.kind, wish.count, wish.gone, None):
+        return Refusal(f"the job {job.spec.name} did not run within {request.timeout:g} s")
+    if wrong := objection(job, request.kind, request.count, request.gone, None):
         return Refusal(wrong)
     name, source = scaler["metadata"]["name"], scaler["metadata"]["uid"]
-    what = (wish.kind, wish.count, wish.timeout, wish.gone, wish.partial)
+    what = (request.kind, request.count, request.timeout, request.gone, request.partial)
     return ScaleAsked(now, job.key, name, *what, source)
 
 
-def _wish(scaler: Mapping[str, Any]) -> _Wish:
+def _request(scaler: Mapping[str, Any]) -> _Request:
     """Raises UsageError. The schema has seen to most of it, unless an older one is installed."""
     spec = fields.mapping(scaler, "spec", "")
     kind, key = (SCALEOUT, "toAdd") if scaler["kind"] == names.SCALEOUT else (SCALEIN, "toDelete")
@@ -86,7 +86,7 @@ def _wish(scaler: Mapping[str, Any]) -> _Wish:
     if count is None or count < 1:
         field = f"{path}.count" + (" or podNames" if kind == SCALEIN else "")
         raise UsageError(f"wanted {field} of at least 1, got {count or 'nothing'}")
-    return _Wish(kind, count, gone, _timeout(spec), bool(fields.truth(spec, "partial", "spec")))
+    return _Request(kind, count, gone, _timeout(spec), bool(fields.truth(spec, "partial", "spec")))
 
 
 def _timeout(spec: Mapping[str, Any]) -> float:

@@ -1,7 +1,7 @@
-"""Scaling on a cluster: a wish becomes a ScaleOut or ScaleIn object, checked here first.
+"""Scaling on a cluster: a request becomes a ScaleOut or ScaleIn object, checked here first.
 
-The operator checks it again when its turn comes; what is wrong now is better said now. The object
-is named as the operation will be, NAME-SECONDS, or by a later second if that one is taken.
+The operator checks it again later; what is wrong now is better said now. The object has the name of
+the operation, NAME-SECONDS, with a later second if that one is taken.
 """
 
 import math
@@ -21,9 +21,11 @@ from midflight.kubernetes.verbs.wait import SCALERS
 LONGEST = 86400  # seconds for a scale operation
 
 
-def scale(connection: Connection, namespace: str, name: str, wish: Mapping[str, Any]) -> Operation:
+def scale(
+    connection: Connection, namespace: str, name: str, request: Mapping[str, Any]
+) -> Operation:
     job = lookup.job_of(lookup.find(connection, namespace, name))
-    operation = wanted(job, wish, time.time())
+    operation = wanted(job, request, time.time())
     while True:
         try:
             _create(connection, job, operation)
@@ -32,11 +34,11 @@ def scale(connection: Connection, namespace: str, name: str, wish: Mapping[str, 
             operation = _next(job, operation)
 
 
-def wanted(job: Job, wish: Mapping[str, Any], now: float) -> Operation:
-    """The operation that a wish comes to; Refused in the controller's words if it cannot be."""
-    names, to = tuple(wish.get("names") or ()), wish.get("to")
-    kind, count = str(wish.get("kind") or ""), int(wish.get("count", 1))
-    timeout = float(wish.get("timeout", 60.0))
+def wanted(job: Job, request: Mapping[str, Any], now: float) -> Operation:
+    """The operation that a request comes to; Refused in the controller's words if it cannot be."""
+    names, to = tuple(request.get("names") or ()), request.get("to")
+    kind, count = str(request.get("kind") or ""), int(request.get("count", 1))
+    timeout = float(request.get("timeout", 60.0))
     if not 0 < timeout <= LONGEST:
         raise UsageError(f"wanted a timeout of 1 to {LONGEST} seconds, got {timeout:g}")
     if wrong := scaling.objection(job, kind, count, names, to):
@@ -53,7 +55,7 @@ def wanted(job: Job, wish: Mapping[str, Any], now: float) -> Operation:
         workers=names,
         was=was,
         target=was + count if kind == scaling.SCALEOUT else was - count,
-        partial=bool(wish.get("partial")),
+        partial=bool(request.get("partial")),
     )
 
 
@@ -67,12 +69,12 @@ def _create(connection: Connection, job: Job, operation: Operation) -> None:
     for kind, resource in SCALERS.items():
         if kind != operation.kind and connection.find(resource, job.spec.namespace, operation.id):
             raise Exists(f"{operation.id} is taken")
-    wish = {
+    request = {
         "count": operation.count,
         "names": operation.workers,
         "timeout": operation.timeout,
         "partial": operation.partial,
     }
     spec = job.spec
-    made = manifests.scale_object(operation.kind, spec.name, operation.id, wish, spec.namespace)
+    made = manifests.scale_object(operation.kind, spec.name, operation.id, request, spec.namespace)
     connection.create(made)

@@ -94,18 +94,18 @@ def of_scaler(obj: Object, kind: str) -> Operation:
     """One that the operator has not taken up: it waits, or it was refused."""
     spec, found = obj.get("spec") or {}, obj.get("status") or {}
     created = seconds_of(obj["metadata"]["creationTimestamp"])
-    wish = spec.get("toAdd") or spec.get("toDelete") or {}
+    request = spec.get("toAdd") or spec.get("toDelete") or {}
     refused = found.get("phase") == "ScaleFailed"
     said = [each.get("message") or "" for each in found.get("conditions") or ()]
     timeout = float(spec.get("timeout") or TIMEOUT)
     return Operation(
         id=obj["metadata"]["name"],
         kind=kind,
-        count=int(wish.get("count") or len(wish.get("podNames") or ())),
+        count=int(request.get("count") or len(request.get("podNames") or ())),
         timeout=timeout,
         created_at=created,
         deadline=created + timeout,
-        workers=tuple(wish.get("podNames") or ()),
+        workers=tuple(request.get("podNames") or ()),
         partial=bool(spec.get("partial")),
         progress=Progress.FAILED if refused else Progress.QUEUED,
         message=said[-1] if refused and said else "",
