@@ -12,8 +12,8 @@ from midflight.controller.state import Instance, Job, Phase, Role, Stage
 from midflight.controller.views import time_text
 from midflight.errors import UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.resources import foreign, job_spec, status
-from midflight.kubernetes.verbs import events, nodes, pod_status, summary, views
+from midflight.kubernetes.resources import foreign, job_spec, status, summary
+from midflight.kubernetes.verbs import events, nodes, pod_status, views
 from tests.kubernetes import jobs
 from tests.kubernetes.job_objects import pytorch_job, training_job
 
@@ -138,18 +138,22 @@ def chief(**status: Any) -> Json:
 
 def saved(job: Job, **annotations: str) -> Json:
     """The object of a job, with what the controller has saved of it."""
-    return {**obj(**annotations), "status": status.write(status.Saved(job), {}, NOW)}
+    made = obj(**annotations)
+    shown = status.write(status.Saved(job), {}, NOW, summary.of_job(made, job))
+    return {**made, "status": shown}
 
 
 def test_a_job_that_a_queue_has_not_let_go_is_queuing_until_something_of_it_starts() -> None:
     waiting, held = Job(jobs.spec(), "u", jobs.NOW, 2), {names.SUSPEND: "true"}
-    assert summary.phase_of(obj(**held)) == "QUEUING"
-    assert summary.phase_of(saved(waiting, **held)) == "QUEUING"
-    assert summary.phase_of(saved(waiting, **{names.SUSPEND: "false"})) == "PENDING"
-    assert summary.phase_of(saved(jobs.running(), **held)) == "RUNNING"
+    assert summary.phase_of(obj(**held), "etjob") == "QUEUING"
+    assert summary.phase_of(saved(waiting, **held), "etjob") == "QUEUING"
+    assert summary.phase_of(saved(waiting, **{names.SUSPEND: "false"}), "etjob") == "PENDING"
+    assert summary.phase_of(saved(jobs.running(), **held), "etjob") == "RUNNING"
     stopped = replace(jobs.running(), phase=Phase.PENDING, held="a queue")
-    assert summary.phase_of(saved(stopped, **held)) == "QUEUING"
-    assert summary.phase_of(saved(replace(waiting, phase=Phase.FAILED), **held)) == "FAILED"
+    assert summary.phase_of(saved(stopped, **held), "etjob") == "QUEUING"
+    assert (
+        summary.phase_of(saved(replace(waiting, phase=Phase.FAILED), **held), "etjob") == "FAILED"
+    )
 
 
 WHOLE = {
@@ -163,7 +167,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("which", WHOLE)
-def test_the_summary_of_an_object_agrees_with_reading_all_of_it(which: str) -> None:
+def test_the_summary_in_the_status_is_all_that_a_list_needs(which: str) -> None:
     whole = copy.deepcopy(WHOLE[which])
     whole["metadata"]["creationTimestamp"] = MADE
     for replicas in _replicas(whole).values():
@@ -171,9 +175,11 @@ def test_the_summary_of_an_object_agrees_with_reading_all_of_it(which: str) -> N
     spec = job_spec.spec_of(whole)
     job = Job(spec, whole["metadata"]["uid"], jobs.NOW, spec.workers + 1, Phase.RUNNING)
     job = replace(job, reason="r", commit="abc", started_at=NOW - 10, instances=_some(spec))
-    whole["status"] = status.write(status.Saved(job), {}, NOW)
+    found = summary.of_job(whole, job, "10.0.0.7")
+    whole["status"] = status.write(status.Saved(job), {}, NOW, found)
     assert status.read_job(whole, spec) == job
-    shown = summary.summary(whole, spec.kind.value, "10.0.0.7", NOW)
+    whole.pop("spec")  # nothing of it is read
+    shown = summary.summary(whole, spec.kind.value, NOW)
     assert (shown["status"], shown["reason"], shown["commit"]) == ("RUNNING", "r", "abc")
     assert (shown["workers"], shown["minWorkers"], shown["maxWorkers"]) == (
         job.wanted,
@@ -198,13 +204,29 @@ def _some(spec: Spec) -> dict[str, Instance]:
     """A chief that has ended, and a worker that runs."""
     chief = Instance(roster.chief_name(spec), Role.LAUNCHER, 0, spec.gpus, 1.0, Stage.ERROR)
     worker = Instance(roster.worker_name(spec, 0), Role.WORKER, 0, spec.gpus, 1.0, Stage.RUNNING)
+    worker = replace(worker, node="node-1")
     return {each.name: each for each in (chief, worker)}
 
 
 def test_an_object_of_any_shape_has_a_summary() -> None:
     odd = {**obj(), "spec": {"etReplicaSpecs": {"worker": "x"}}, "status": {"phase": 7}}
-    shown = summary.summary(odd, "etjob", "", NOW)
-    assert (shown["status"], shown["workers"], shown["node"]) == ("PENDING", 1, "N/A")
+    shown = summary.summary(odd, "etjob", NOW)
+    assert (shown["status"], shown["workers"], shown["node"]) == ("PENDING", 0, "N/A")
+
+
+@pytest.mark.parametrize("which", WHOLE)
+def test_a_job_that_no_operator_has_seen_is_summed_up_from_its_object(which: str) -> None:
+    whole = copy.deepcopy(WHOLE[which])
+    whole["metadata"]["creationTimestamp"] = MADE
+    spec = job_spec.spec_of(whole)
+    del whole["kind"]  # as in a list
+    shown = summary.summary(whole, spec.kind.value, NOW)
+    assert (shown["status"], shown["workers"], shown["maxWorkers"]) == (
+        "PENDING",
+        spec.workers,
+        spec.most,
+    )
+    assert (shown["duration"], shown["allocatedGPUs"]) == (100.0, 0)
 
 
 def test_an_instance_is_shown_as_its_pod_is_and_one_without_a_pod_as_the_controller_says() -> None:

@@ -15,7 +15,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.api.paths import path
 from midflight.kubernetes.client import KubernetesClient
-from midflight.kubernetes.resources import status
+from midflight.kubernetes.resources import status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 from tests.kubernetes.plane.api import MERGE, Api, Json
 
@@ -70,7 +70,9 @@ class Site:
         usual = {"phase": Phase.RUNNING, "started_at": now}
         changed = replace(job, **{**usual, **changes})
         saved = status.Saved(changed, 1, changed.wanted)
-        body = {"status": status.write(saved, obj.get("status") or {}, now)}
+        chief = self.api.get(path("Pod", self.namespace, f"{name}-launcher")) or {}
+        found = summary.of_job(obj, changed, (chief.get("status") or {}).get("hostIP") or "")
+        body = {"status": status.write(saved, obj.get("status") or {}, now, found)}
         where = path(names.TRAININGJOB, self.namespace, name, "status")
         self.api.call("PATCH", where, body, MERGE)
         return changed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from midflight.errors import Refused
 from midflight.kubernetes.api.connection import Connection, Object
-from midflight.kubernetes.api.paths import JOB_KINDS
+from midflight.kubernetes.names import JOB_KINDS
 from midflight.protocol.views import (
     EventView,
     GpuView,

@@ -11,6 +11,8 @@ TRAININGJOB, SCALEOUT, SCALEIN = "TrainingJob", "ScaleOut", "ScaleIn"
 PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
 PYTORCH_API = f"{PYTORCH_GROUP}/{PYTORCH_VERSION}"
 PYTORCHJOB = "PyTorchJob"
+JOB_KINDS = {"etjob": TRAININGJOB, "pytorchjob": PYTORCHJOB}
+JOB_TYPES = {kind: name for name, kind in JOB_KINDS.items()}
 
 # --- labels and annotations -----------------------------------------------------------------------
 

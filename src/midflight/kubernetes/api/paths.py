@@ -10,8 +10,6 @@ from urllib.parse import quote
 
 from midflight.kubernetes import names
 
-JOB_KINDS = {"etjob": names.TRAININGJOB, "pytorchjob": names.PYTORCHJOB}
-JOB_TYPES = {kind: name for name, kind in JOB_KINDS.items()}
 EVERYWHERE = "*"
 # kind: API, for those that are asked for without an object at hand
 APIS = {

@@ -4,13 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from midflight.controller.events import Event
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.event_recorder import EventRecorder
-from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
 from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
 
@@ -29,7 +27,6 @@ class Cache:
         api: AsyncConnection,
         namespace: str,
         kinds: tuple[str, ...],
-        executor: Callable[[Callable[[Event], None], Callable[[Object], None]], Executor],
         wake: Callable[[Key], None],
     ) -> None:
         """`namespace`: the one to look after, or all; `wake` hears of jobs to look at.
@@ -41,7 +38,6 @@ class Cache:
         self.clock = time.time
         self.counts = Counts()
         self.recorder = EventRecorder(api, self.clock)
-        self._make_executor = executor
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
         self.scalers: JobIndex[Object] = JobIndex(scale_requests.job_of, wake)
         self._jobs = {
@@ -85,8 +81,8 @@ class Cache:
     def put_scaler(self, obj: Object) -> None:
         self._scalers[obj["kind"]].put(obj)
 
-    def executor_for(self, tell: Callable[[Event], None]) -> Executor:
-        return self._make_executor(tell, self._pods.put)
+    def put_pod(self, obj: Object) -> None:
+        self._pods.put(obj)
 
     def _pod_changed(self, key: Key, pod: Pod | None) -> None:
         self.pods.note(key, pod, key in self._pods.items)

@@ -17,7 +17,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator.cache import Cache
-from midflight.kubernetes.operator.executor import Executor
+from midflight.kubernetes.operator.executor import Executor, Tell
 from midflight.kubernetes.operator.health import Figures
 from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
@@ -55,6 +55,7 @@ class Manager:
         self._plain = lease_api
         self._api = AsyncConnection(client, self.leadership.permit)
         self._cache: Cache | None = None
+        self._secret = b""  # from which the secrets of all jobs are derived
         self._strays: UnclaimedScalers | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._objects: dict[tuple[str, str, str], JobReconciler] = {}
@@ -76,8 +77,9 @@ class Manager:
 
     async def _lead(self) -> None:
         """Ends with NotLeader, and leaves nothing running."""
-        secret = await _own_key(self._plain, self._settings.namespace)
-        self._cache = cache = self._make_cache(secret, await self._kinds())
+        self._secret = await _own_key(self._plain, self._settings.namespace)
+        kinds = await self._kinds()
+        self._cache = cache = Cache(self._api, self._settings.watched, kinds, self._wake)
         self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(informer.run()) for informer in cache.informers]
         tasks.append(asyncio.create_task(cache.recorder.run()))
@@ -150,7 +152,7 @@ class Manager:
         identity = (kind, namespace, name)
         if identity in self._objects or self._cache is None:
             return
-        reconciler = JobReconciler(self._cache, kind, namespace, name)
+        reconciler = JobReconciler(self._cache, self._make_executor, (kind, namespace, name))
         self._objects[identity] = reconciler
         task = asyncio.create_task(reconciler.run())
         self._tasks[identity] = task
@@ -185,14 +187,12 @@ class Manager:
         both = found is not None and wanted
         return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
 
-    def _make_cache(self, secret: bytes, kinds: tuple[str, ...]) -> Cache:
+    def _make_executor(self, tell: Tell) -> Executor:
+        """Of one job."""
+        assert self._cache is not None
         defaults = PodDefaults(self._settings.runtime_image, self._settings.node_loss)
-
-        def executor(tell: Any, put_pod: Any) -> Executor:
-            return Executor(self._api, defaults, secret, tell, put_pod, cache.clock)
-
-        cache = Cache(self._api, self._settings.watched, kinds, executor, self._wake)
-        return cache
+        cache = self._cache
+        return Executor(self._api, defaults, self._secret, tell, cache.put_pod, cache.clock)
 
 
 async def _own_key(api: AsyncConnection, namespace: str) -> bytes:

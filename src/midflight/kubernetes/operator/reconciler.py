@@ -9,6 +9,7 @@ affects another job.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +26,10 @@ from midflight.kubernetes.operator import admission, scale_objects
 from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
+from midflight.kubernetes.operator.executor import Executor, Tell
 from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.operator.orders import DeletePod, Observed, Pods, begins_anew
-from midflight.kubernetes.resources import replicas, status
+from midflight.kubernetes.resources import replicas, status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
@@ -39,10 +41,17 @@ log = logging.getLogger("midflight.operator")
 
 
 class JobReconciler:
-    def __init__(self, cache: Cache, kind: str, namespace: str, name: str) -> None:
-        self.kind, self.namespace, self.name = kind, namespace, name
+    def __init__(
+        self,
+        cache: Cache,
+        make_executor: Callable[[Tell], Executor],
+        identity: tuple[str, str, str],
+    ) -> None:
+        """`identity`: kind, namespace and name of the job."""
+        self.kind, self.namespace, self.name = identity
         self._cache = cache
-        self._executor = cache.executor_for(self.tell)
+        self._make_executor = make_executor
+        self._executor = make_executor(self.tell)
         self._awake = asyncio.Event()
         self._told: list[Event] = []  # and not saved yet
         self._heard = 0  # how many of those the last decision knew
@@ -110,7 +119,7 @@ class JobReconciler:
             self._uid, self._saved, self._release_by = obj["metadata"]["uid"], None, None
             self._told.clear()
             self._executor.close()
-            self._executor = self._cache.executor_for(self.tell)
+            self._executor = self._make_executor(self.tell)
         if await admission.stands_back(self._cache, obj):
             return True
         going = obj["metadata"].get("deletionTimestamp")
@@ -254,7 +263,7 @@ class JobReconciler:
         assert self._saved is not None
         for _ in range(TRIES):
             now = self._cache.clock()
-            shown = status.write(saved, obj.get("status") or {}, now)
+            shown = status.write(saved, obj.get("status") or {}, now, self._summary(obj, saved.job))
             shown["observedGeneration"] = obj["metadata"].get("generation")
             try:
                 made = await self._cache.api.replace_status({**obj, "status": shown})
@@ -268,6 +277,10 @@ class JobReconciler:
             self._saved = saved
             return self._cache.put_job(made)
         raise MidflightError("others change the object faster than its status can be saved")
+
+    def _summary(self, obj: Object, job: Job) -> dict[str, Any]:
+        chief = self._pods().get(roster.chief_name(job.spec))
+        return summary.of_job(obj, job, chief.host_ip if chief is not None else "")
 
     def _pods(self) -> Pods:
         found = self._cache.pods.of((self.namespace, self.name))

@@ -21,6 +21,7 @@ from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.resources import status
+from midflight.kubernetes.resources.labels import owner_reference
 
 KEPT = 50  # that are over, for each job
 AGAIN = 1.0  # seconds until a refusal that could not be written is tried again
@@ -61,7 +62,7 @@ async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:
     meta = scaler["metadata"]
     try:
         if owner is not None and not meta.get("ownerReferences"):
-            change = {"metadata": {"ownerReferences": [_reference(owner)]}}
+            change = {"metadata": {"ownerReferences": [owner_reference(owner, controller=False)]}}
             made = await cache.api.patch(scaler["kind"], meta["namespace"], meta["name"], change)
             scaler = {**made, "status": scaler["status"]}
         cache.put_scaler(await cache.api.replace_status(scaler))
@@ -69,15 +70,6 @@ async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:
         log.info("the status of %s was not written: %s", meta["name"], error)
         return False
     return True
-
-
-def _reference(obj: Object) -> Object:
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-    }
 
 
 class UnclaimedScalers:

@@ -11,13 +11,12 @@ from typing import Any
 from midflight.backends.local.code import SECONDS, Source, source_of
 from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
-from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.security import USER, confined
 from midflight.kubernetes.pods.volumes import add_volume, mount, mounted_at
 from midflight.kubernetes.resources.fields import Object
-from midflight.kubernetes.resources.labels import object_labels, owner_of, selector
+from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
 from midflight.kubernetes.resources.templates import (
     chief_role,
     main_container,
@@ -119,21 +118,6 @@ _LOOK = _WITH_RSYNC + 'exec rsync --list-only --no-recursive -- "$MIDFLIGHT_SOUR
 _RSYNC = _WITH_RSYNC + 'exec rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE/"\n'
 
 
-def check_source(spec: Spec) -> None:
-    """Raises UsageError for a source that no folder can be named after, and the like."""
-    if spec.sync is None:
-        return
-    if spec.sync.revision.startswith("-"):  # git would take it for an option
-        raise UsageError(f"the revision to fetch starts with '-': {spec.sync.revision}")
-    if any("\0" in text for text in (spec.sync.source, spec.sync.branch, spec.sync.revision)):
-        raise UsageError("what to fetch is invalid: it holds a zero byte")
-    try:
-        if spec.sync.mode == "git":
-            assert source_of(spec).repository
-    except JobFailed as error:
-        raise UsageError(str(error)) from None
-
-
 def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
     """Its container's last word is the commit; rsync has none, and is only tried."""
     spec = job.spec
@@ -154,7 +138,7 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
             "name": names.code_pod(spec.name),
             "namespace": spec.namespace,
             "labels": {**selector(spec), **object_labels(spec.name), names.ROLE: ROLE},
-            "ownerReferences": [owner_of(obj)],
+            "ownerReferences": [owner_reference(obj)],
         },
         "spec": {
             **{key: thaw(template[key]) for key in _PLACEMENT if template.get(key) is not None},

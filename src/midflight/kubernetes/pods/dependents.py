@@ -19,7 +19,7 @@ from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of
 from midflight.kubernetes.pods.pod import master_port
 from midflight.kubernetes.resources.fields import Object
-from midflight.kubernetes.resources.labels import object_labels, owner_of, selector
+from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
 from midflight.kubernetes.resources.templates import chief_role, part, template_of
 
 HOSTFILE, DEEPSPEED, SCRIPT = "hostfile", "deepspeed_hostfile", "discover_hosts.sh"
@@ -155,7 +155,7 @@ def _made(obj: Object, api: str, kind: str, name: str, body: Mapping[str, Any]) 
             "name": name,
             "namespace": meta.get("namespace") or "default",
             "labels": object_labels(_name(obj)),
-            "ownerReferences": [owner_of(obj)],
+            "ownerReferences": [owner_reference(obj)],
         },
         **body,
     }

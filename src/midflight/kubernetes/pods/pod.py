@@ -18,7 +18,7 @@ from midflight.kubernetes.pods.environment import POD_IP, environment
 from midflight.kubernetes.pods.security import as_the_image, confined, secure
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
-from midflight.kubernetes.resources.labels import labels_of, owner_of
+from midflight.kubernetes.resources.labels import labels_of, owner_reference
 from midflight.kubernetes.resources.templates import main_container, part, template_of, thaw
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
@@ -67,7 +67,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
                 **labels_of(job.spec, instance),
             },
             **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
-            "ownerReferences": [owner_of(obj)],
+            "ownerReferences": [owner_reference(obj)],
         },
         "spec": pod,
     }

@@ -10,13 +10,13 @@ import re
 import shlex
 from typing import Any
 
+from midflight.backends.local.code import source_of
 from midflight.controller.checking import LONGEST_NAME, check
 from midflight.controller.quantities import quantity
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
 from midflight.controller.state import Role
-from midflight.errors import UsageError
+from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.pods.code import check_source
 from midflight.kubernetes.resources import fields
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import (
@@ -61,7 +61,7 @@ def spec_of(obj: Object) -> Spec:
         check(spec)
     except UsageError as error:
         raise UsageError(_in_terms_of_fields(str(error), kind)) from None
-    check_source(spec)
+    _check_source(spec)
     return spec
 
 
@@ -74,6 +74,21 @@ def _check_name(obj: Object) -> None:
             "and ending with a letter or digit, since pods and Services are named after it",
             name,
         )
+
+
+def _check_source(spec: Spec) -> None:
+    """Raises UsageError for a source that no folder can be named after, and the like."""
+    if spec.sync is None:
+        return
+    if spec.sync.revision.startswith("-"):  # git would take it for an option
+        raise UsageError(f"the revision to fetch starts with '-': {spec.sync.revision}")
+    if any("\0" in text for text in (spec.sync.source, spec.sync.branch, spec.sync.revision)):
+        raise UsageError("what to fetch is invalid: it holds a zero byte")
+    try:
+        if spec.sync.mode == "git":
+            assert source_of(spec).repository
+    except JobFailed as error:
+        raise UsageError(str(error)) from None
 
 
 # --- what both kinds have ---------------------------------------------------------------------

@@ -36,16 +36,16 @@ def object_labels(job: str) -> dict[str, str]:
     return {names.JOB: job, names.MANAGED_BY: names.MANAGER}
 
 
-def owner_of(obj: Object) -> dict[str, Any]:
-    """The job itself: what belongs to it goes with it."""
+def owner_reference(obj: Object, controller: bool = True) -> dict[str, Any]:
+    """To the job: what it owns is deleted with it. `controller`: it is also managed by the job."""
     meta = part(obj, "metadata").value
     return {
         "apiVersion": obj.get("apiVersion", ""),
         "kind": obj.get("kind", ""),
         "name": meta.get("name", ""),
         "uid": meta.get("uid", ""),
-        "controller": True,
-        "blockOwnerDeletion": True,
+        "controller": controller,
+        "blockOwnerDeletion": controller,
     }
 
 

@@ -27,6 +27,7 @@ from midflight.kubernetes import names
 from midflight.protocol import codec
 
 FORMAT = 1
+SCALE_TIMEOUT = 60.0  # seconds, of a scale object that does not say
 PHASES = {
     Phase.PENDING: "Created",
     Phase.RUNNING: "Running",
@@ -91,8 +92,10 @@ def kept_spec(obj: Mapping[str, Any]) -> Spec | None:
         return None
 
 
-def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """The whole `.status`; `before` is the one it replaces."""
+def write(
+    saved: Saved, before: Mapping[str, Any], now: float, summary: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The whole `.status`; `before` is the one it replaces, `summary` is for `list`."""
     job = saved.job
     shown = {
         "phase": SUSPENDED if job.held else PHASES[job.phase],
@@ -112,6 +115,7 @@ def write(saved: Saved, before: Mapping[str, Any], now: float) -> dict[str, Any]
             "version": saved.version,
             "replicas": saved.replicas,
             "job": _state(job),
+            **({"summary": summary} if summary else {}),
             **({"spec": codec.encode(job.spec)} if saved.refused else {}),
         },
     }

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from midflight.errors import NotFound, Refused
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object
-from midflight.kubernetes.api.paths import JOB_KINDS, JOB_TYPES
-from midflight.kubernetes.resources import foreign
+from midflight.kubernetes.names import JOB_KINDS, JOB_TYPES
+from midflight.kubernetes.resources import foreign, summary
 from midflight.kubernetes.resources.status import seconds_of
-from midflight.kubernetes.verbs import job_list, lookup, pod_status, summary, views
+from midflight.kubernetes.verbs import job_list, lookup, pod_status, views
 from midflight.kubernetes.verbs.lookup import Found
 from midflight.protocol.views import JobView, PrunedView
 
@@ -66,7 +66,7 @@ def logs(
         obj = connection.find(found.kind, namespace, name)
         if obj is None or obj["metadata"]["uid"] != found.uid:
             return True
-        return summary.phase_of(obj) in FINISHED
+        return summary.phase_of(obj, JOB_TYPES[found.kind]) in FINISHED
 
     def pods() -> Sequence[Object]:
         """Who fetches the code is asked only by name."""

@@ -11,8 +11,9 @@ from midflight.errors import MidflightError, NotFound, Refused
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object, selector
 from midflight.kubernetes.api.errors import NoSuchKind
-from midflight.kubernetes.api.paths import APIS, JOB_KINDS
-from midflight.kubernetes.resources import foreign, job_spec, status
+from midflight.kubernetes.api.paths import APIS
+from midflight.kubernetes.names import JOB_KINDS
+from midflight.kubernetes.resources import foreign, summary
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,7 @@ class Found:
 def read(obj: Object, kind: str) -> Found:
     whole = {**obj, "kind": kind, "apiVersion": APIS[kind]}
     try:
-        job = status.read_job(whole, job_spec.spec_of(whole))
-        return Found(whole, foreign.as_stated(job, whole) if foreign.is_foreign(whole) else job)
+        return Found(whole, summary.job_of(whole))
     except MidflightError as error:
         return Found(whole, None, str(error))
 

@@ -7,7 +7,8 @@ from midflight.controller.views import NONE
 from midflight.errors import Refused
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object
-from midflight.kubernetes.api.paths import EVERYWHERE, JOB_KINDS, path
+from midflight.kubernetes.api.paths import EVERYWHERE, path
+from midflight.kubernetes.names import JOB_KINDS
 from midflight.kubernetes.verbs import job_list, pod_status, views
 from midflight.protocol.views import NodeView, ServerView
 

@@ -14,8 +14,8 @@ from midflight.errors import Exists, MidflightError, NotFound, Refused, UsageErr
 from midflight.kubernetes.api import paths
 from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.api.errors import NoSuchKind
-from midflight.kubernetes.api.paths import JOB_KINDS
 from midflight.kubernetes.manifests import job as manifests
+from midflight.kubernetes.names import JOB_KINDS
 from midflight.kubernetes.resources import labels
 
 USERNAME = "arena.kubeflow.org/username"  # annotation of a job: who submitted it
@@ -129,7 +129,7 @@ def take_back(connection: Connection, created: Sequence[Object]) -> None:
 
 
 def _own(connection: Connection, job: Object, helpers: Sequence[Object]) -> None:
-    owner = {**labels.owner_of(job), "controller": False, "blockOwnerDeletion": False}
+    owner = labels.owner_reference(job, controller=False)
     try:
         for obj in helpers:
             connection.patch(

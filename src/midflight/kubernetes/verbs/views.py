@@ -13,10 +13,10 @@ from midflight.controller.spec import shown
 from midflight.controller.state import ON_NODE, Instance, Job, Role
 from midflight.controller.views import NONE, operation_view, time_text
 from midflight.kubernetes import names
-from midflight.kubernetes.api.paths import JOB_TYPES
-from midflight.kubernetes.resources import foreign
+from midflight.kubernetes.names import JOB_TYPES
+from midflight.kubernetes.resources import foreign, summary
 from midflight.kubernetes.resources.status import seconds_of
-from midflight.kubernetes.verbs import pod_status, summary
+from midflight.kubernetes.verbs import pod_status
 from midflight.protocol import codec
 from midflight.protocol.views import InstanceView, JobView
 
@@ -28,9 +28,10 @@ def view(obj: Object, job: Job, pods: Iterable[Object], now: float) -> JobView:
     by_name = {pod["metadata"]["name"]: pod for pod in pods if foreign.role_of(pod) in _ROLES}
     found = instances(job, by_name, now)
     chief = by_name.get(roster.chief_name(job.spec))
+    kind = job.spec.kind.value
     gpus = sum(pod_status.gpus(pod) for pod in by_name.values() if pod_status.has_place(pod))
     return {
-        **summary.summary(obj, job.spec.kind.value, host_ip(chief), now),
+        **summary.summary(obj, kind, now, summary.of_job(obj, job, host_ip(chief))),
         "allocatedGPUs": gpus,
         "instances": found,
         "operations": [operation_view(operation) for operation in job.operations],
@@ -41,7 +42,7 @@ def view(obj: Object, job: Job, pods: Iterable[Object], now: float) -> JobView:
 def broken_view(obj: Object, why: str, pods: Iterable[Object], now: float) -> JobView:
     """Of an object that is no job we understand: it is there, and that is all."""
     return {
-        **summary.summary(obj, JOB_TYPES[obj["kind"]], "", now),
+        **summary.summary(obj, JOB_TYPES[obj["kind"]], now),
         "reason": foreign.reason(obj) or why,
         "instances": [_of_pod(pod, None, now) for pod in pods if foreign.role_of(pod) in _ROLES],
         "operations": [],
