@@ -1,7 +1,7 @@
-"""Admission: whether an object is a job to be looked after, and what it says of itself if not.
+"""Admission: which objects are jobs to reconcile, and what the others say of themselves.
 
-One that a queue holds back, that another operator has begun, or that makes no sense is left as it
-is, but for its status or an Event that tells why. It is looked at again whenever it changes.
+A job that a queue holds back, that another operator has begun, or whose spec is invalid is left as
+it is; its status or an Event says why. It is examined again whenever it changes.
 """
 
 import contextlib

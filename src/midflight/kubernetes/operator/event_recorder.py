@@ -1,7 +1,7 @@
-"""Records: what happened, as Kubernetes Events on the job or the pod that it is about.
+"""Records what happened as Kubernetes Events on the job or on the pod concerned.
 
 They are for people: one that cannot be written is dropped, and nothing waits for them. The same
-words about the same thing within a minute are said once.
+message about the same object is written once a minute.
 """
 
 import asyncio

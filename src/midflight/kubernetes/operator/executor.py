@@ -1,7 +1,7 @@
-"""Executor: what is to be done for one job at the API server, and at its coordinator.
+"""Carries out what was decided for one job: at the API server, and at the job's coordinator.
 
-Everything here may be done twice: what exists already is found, what is gone already is fine. A pod
-that cannot be made is no failure of the job: the reason is kept in `delays` until it can be.
+Everything here may be done twice: what exists already is adopted, what is gone already is fine. A
+pod that cannot be created does not fail the job: the reason is kept in `delays` until it can be.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ CALLER = "midflight-operator"
 AT_ONCE = 16  # requests of one job at a time
 PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
 END_SECONDS = 3.0  # for a training to end before its pods are told to
-LOOKED_AT = ("Pod", "ConfigMap")  # of these we may look at what is there already
-RETRY = 1.0  # seconds until a pod that could not be made is tried again
+READABLE = ("Pod", "ConfigMap")  # the operator may read these, and sees whose they are
+RETRY = 1.0  # seconds until a pod that could not be created is tried again
 
 log = logging.getLogger("midflight.operator")
 Tell = Callable[[Event], None]
@@ -64,7 +64,7 @@ class Executor:
     clock: Callable[[], float]
     delays: dict[str, str] = field(default_factory=dict)  # instance to reason
     retry_at: float | None = None
-    _furnished: bool = False
+    _has_dependents: bool = False
     _hosts: tuple[object, ...] | None = None  # what was last written
     _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
 
@@ -87,41 +87,40 @@ class Executor:
         self.retry_at = None
         if any(isinstance(order, CreateCodePod) for order in orders):
             await self._start_code(obj, job)
-        if creations and await self._can_furnish(obj, job, creations):
+        if creations and await self._ensure_dependents(obj, job, creations):
             await _in_parallel([self._start(obj, job, each.instance) for each in creations])
         known = {*job.instances, names.code_pod(job.spec.name)}
         self.delays = {name: why for name, why in self.delays.items() if name in known}
 
-    async def _can_furnish(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
+    async def _ensure_dependents(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
+        """What must exist before any pod of the job does; whether it exists now."""
+        if self._has_dependents:
+            return True
+        made = dependents.objects(obj, job, self.token(job), self.defaults, PDB_API)
         try:
-            await self._furnish(obj, job)
+            await _in_parallel([self._create(each) for each in made])
         except (Rejected, Unreachable) as error:
             for each in creations:
-                self._delay(each.instance, f"what it needs cannot be made: {error}")
+                self._delay(each.instance, f"what it needs cannot be created: {error}")
             return False
+        self._has_dependents = True
         return True
-
-    async def _furnish(self, obj: Object, job: Job) -> None:
-        """What must be there before any pod is."""
-        if self._furnished:
-            return
-        made = dependents.objects(obj, job, self.token(job), self.defaults, PDB_API)
-        await _in_parallel([self._create(each) for each in made])
-        self._furnished = True
 
     async def _start(self, obj: Object, job: Job, name: str) -> None:
         instance = job.instances[name]
-        if wrong := await self._tried(name, lambda: pods.render(obj, job, instance, self.defaults)):
+        if wrong := await self._create_pod(
+            name, lambda: pods.render(obj, job, instance, self.defaults)
+        ):
             told = (self.clock(), job.key, name, instance.attempt, wrong)
             self.tell(InstanceNotStarted(*told))
 
     async def _start_code(self, obj: Object, job: Job) -> None:
         name = names.code_pod(job.spec.name)
-        if wrong := await self._tried(name, lambda: code.code_pod(obj, job, self.defaults)):
+        if wrong := await self._create_pod(name, lambda: code.code_pod(obj, job, self.defaults)):
             self.tell(CodeNotFetched(self.clock(), job.key, wrong))
 
-    async def _tried(self, name: str, render: Callable[[], Object]) -> str:
-        """Makes a pod; what is wrong with it for good. What may pass is kept as its delay."""
+    async def _create_pod(self, name: str, render: Callable[[], Object]) -> str:
+        """What is wrong with the pod for good; a reason that may pass is kept as its delay."""
         try:
             await self._create(render())
         except (Rejected, Unreachable, UsageError) as error:
@@ -140,9 +139,9 @@ class Executor:
         try:
             made = await self.api.create(obj)
         except Exists:
-            if obj["kind"] not in LOOKED_AT:
+            if obj["kind"] not in READABLE:
                 return
-            made = await self._own(obj)
+            made = await self._adopt(obj)
         except (NotFound, UnknownKind):
             if obj["kind"] == names.PODGROUP:
                 log.info("no PodGroups here: %s has its labels alone", obj["metadata"]["name"])
@@ -154,7 +153,7 @@ class Executor:
         if obj["kind"] == "Pod":
             self.put_pod(made)
 
-    async def _own(self, obj: Object) -> Object:
+    async def _adopt(self, obj: Object) -> Object:
         """The one that is there already, if it belongs to this job."""
         kind, meta = obj["kind"], obj["metadata"]
         found = await self.api.get(kind, meta["namespace"], meta["name"])
@@ -171,7 +170,7 @@ class Executor:
         """The hostfile, and a nudge to the launcher's kubelet to look at it now."""
         chief = next((pod for pod in found.values() if pod.role in ("launcher", "master")), None)
         now = (tuple(sorted(hosts.items())), chief.uid if chief is not None else "")
-        if now == self._hosts or (not self._furnished and not hosts):
+        if now == self._hosts or (not self._has_dependents and not hosts):
             return
         made = dependents.hosts(obj, hosts)
         meta = made["metadata"]

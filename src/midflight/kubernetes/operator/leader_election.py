@@ -1,8 +1,8 @@
-"""Leading: one operator at a time, by a Lease that is renewed or runs out.
+"""Leader election: one operator leads at a time, by a Lease that it renews.
 
-A lease that has not changed for its own duration, by the watcher's clock, is over. Its holder stops
-a good while before that when it cannot renew, so that two never lead at once; whatever it still has
-on its way then is refused by `permit`.
+A lease that has not changed for its own duration, by the watcher's clock, has expired. A holder
+that cannot renew stops well before that, so that two never lead at once; `permit` refuses whatever
+it would still write.
 """
 
 import asyncio

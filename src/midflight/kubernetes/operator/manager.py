@@ -1,7 +1,7 @@
-"""The operator at work: it waits to lead, then looks after every job until it no longer does.
+"""The operator: waits until it leads, then reconciles every job until it no longer leads.
 
-A reconciler is started for each job that is there, and ends with it. Whoever stops leading stops at
-once; what runs in the cluster goes on without an operator, and the next one takes it up.
+There is a reconciler for each job, from the job's creation to its end. An operator that stops
+leading stops at once; what runs in the cluster goes on, and the next leader takes it up.
 """
 
 import asyncio
@@ -56,9 +56,9 @@ class Manager:
         self._api = AsyncConnection(client, self.leadership.permit)
         self._cache: Cache | None = None
         self._secret = b""  # from which the secrets of all jobs are derived
-        self._strays: UnclaimedScalers | None = None
+        self._unclaimed: UnclaimedScalers | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
-        self._objects: dict[tuple[str, str, str], JobReconciler] = {}
+        self._reconcilers: dict[tuple[str, str, str], JobReconciler] = {}
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open = False  # reconcilers may be started
 
@@ -83,8 +83,8 @@ class Manager:
         self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(informer.run()) for informer in cache.informers]
         tasks.append(asyncio.create_task(cache.recorder.run()))
-        self._strays = UnclaimedScalers(cache)
-        tasks.append(asyncio.create_task(self._strays.run()))
+        self._unclaimed = UnclaimedScalers(cache)
+        tasks.append(asyncio.create_task(self._unclaimed.run()))
         lead = asyncio.create_task(self.leadership.keep())
         try:
             synced = asyncio.gather(*(informer.synced.wait() for informer in cache.informers))
@@ -109,10 +109,10 @@ class Manager:
         assert self._cache is not None
         self._open = True
         for job in self._cache.jobs():
-            self._keep(*job)
-        assert self._strays is not None
+            self._start(*job)
+        assert self._unclaimed is not None
         for key in self._cache.scalers.jobs():
-            self._strays.note(key)
+            self._unclaimed.note(key)
 
     def figures(self) -> Figures:
         cache = self._cache
@@ -141,26 +141,26 @@ class Manager:
         if not self._open or self._cache is None:
             return
         for kind in self._cache.kinds_of(key):
-            self._keep(kind, *key)
-        if self._strays is not None:
-            self._strays.note(key)
+            self._start(kind, *key)
+        if self._unclaimed is not None:
+            self._unclaimed.note(key)
         for kind in (names.TRAININGJOB, names.PYTORCHJOB):
-            if (reconciler := self._objects.get((kind, *key))) is not None:
+            if (reconciler := self._reconcilers.get((kind, *key))) is not None:
                 reconciler.wake()
 
-    def _keep(self, kind: str, namespace: str, name: str) -> None:
+    def _start(self, kind: str, namespace: str, name: str) -> None:
         identity = (kind, namespace, name)
-        if identity in self._objects or self._cache is None:
+        if identity in self._reconcilers or self._cache is None:
             return
-        reconciler = JobReconciler(self._cache, self._make_executor, (kind, namespace, name))
-        self._objects[identity] = reconciler
+        reconciler = JobReconciler(self._cache, self._make_executor, identity)
+        self._reconcilers[identity] = reconciler
         task = asyncio.create_task(reconciler.run())
         self._tasks[identity] = task
         task.add_done_callback(lambda done: self._ended(identity, done))
 
     def _ended(self, identity: tuple[str, str, str], task: "asyncio.Task[None]") -> None:
         self._tasks.pop(identity, None)
-        self._objects.pop(identity, None)
+        self._reconcilers.pop(identity, None)
         if task.cancelled():
             return
         if (error := task.exception()) is not None and not self._broken.done():
@@ -168,7 +168,7 @@ class Manager:
         elif self._open and self._cache is not None:  # it may have come back meanwhile
             kind, *key = identity
             if kind in self._cache.kinds_of((key[0], key[1])):
-                self._keep(*identity)
+                self._start(*identity)
 
     # --- what there is ----------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class JobReconciler:
         self._uid = ""
         self._refused = False  # what its spec says now
         self._due: float | None = None
-        self._release_by: float | None = None  # it has been let go, and is waited for until then
+        self._release_by: float | None = None  # its dependents are waited for until then
         self._failures = 0
 
     def wake(self) -> None:
@@ -91,7 +91,7 @@ class JobReconciler:
             pass
 
     async def _reconcile_safely(self) -> bool:
-        """Whether there is still something to look after."""
+        """Whether there is still something to reconcile."""
         try:
             there = await self._reconcile()
             self._failures = 0
@@ -129,23 +129,24 @@ class JobReconciler:
         if not is_claimed(obj):
             obj = await self._claim(obj)
         try:
-            decision = self._decide(obj, spec)
+            saved = self._saved or status.read(obj, spec)
         except StoreError as error:  # it is nobody's to change; but whoever deletes it means it
             admission.warn(self._cache, obj, "StateUnknown", str(error))
             if going:
                 return await self._release(obj)
             raise
+        restarted = self._saved is None and saved.version > 0
+        self._saved = saved
+        decision = Decision(saved, spec, self._observe(obj, restarted))
         await self._carry_out(obj, decision)
         return True
 
-    def _decide(self, obj: Object, spec: Spec) -> Decision:
+    def _observe(self, obj: Object, restarted: bool) -> Observed:
+        """`restarted`: another operator has reconciled the job before, and this one has not."""
         now = self._cache.clock()
-        saved = self._saved or status.read(obj, spec)
-        restarted = self._saved is None and saved.version > 0
-        self._saved = saved
         self._heard = len(self._told)
         wrote, self._written = self._written, None
-        observed = Observed(
+        return Observed(
             now=now,
             pods=self._pods(),
             silent=self._cache.silent,
@@ -156,7 +157,6 @@ class JobReconciler:
             holder=admission.holder(obj),
             wrote=wrote,
         )
-        return Decision(saved, spec, observed)
 
     async def _carry_out(self, obj: Object, decision: Decision) -> None:
         job = decision.job
@@ -227,15 +227,15 @@ class JobReconciler:
         return replace(former.spec, workers=former.wanted)
 
     async def _claim(self, obj: Object) -> Object:
-        """Nothing of it may be lost from now on: it is not gone before we have let it go."""
+        """With our finalizer the object stays until its pods are gone."""
         finalizers = [*(obj["metadata"].get("finalizers") or ()), names.FINALIZER]
         return await self._set_finalizers(obj, finalizers)
 
     async def _release(self, obj: Object) -> bool:
-        """Nothing of it runs any more; whether it is still to be looked at.
+        """Takes our finalizer off, as nothing of it runs any more; whether it is still waited for.
 
-        What it owns goes first: else one that is made anew under its name would find its things,
-        and then lose them. A cluster that takes long over that is not waited for.
+        Its dependents go first: else a new job of that name would find them, and then lose them. A
+        cluster that takes long over that is not waited for.
         """
         api, now = self._cache.api, self._cache.clock()
         if self._release_by is None:

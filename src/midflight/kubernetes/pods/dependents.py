@@ -1,10 +1,9 @@
-"""What stands around a job's pods and has to be there before them; all of it goes with the job.
+"""The dependents of a job: objects that must exist before its pods, and that go with the job.
 
-An elastic job has a token, a hostfile with the script that the guides call, a place for its
-coordinator's state, a name for its launcher, and an account that may touch that state and nothing
-else. Every job has a wall around its pods and a word about how many may be drained at once; a gang
-has a PodGroup. All of these are made once; only `hosts` changes, and the state is its coordinator's
-to write.
+An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
+one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
+that state and nothing else. Every job has a NetworkPolicy and a PodDisruptionBudget; a gang has a
+PodGroup. All are created once; afterwards only `hosts` changes.
 """
 
 import base64
