@@ -28,11 +28,11 @@ def decide_first(made: Any, **seen: Any) -> Decision:
     return Decision(Saved(Job(made, "u", NOW, made.workers)), made, Observed(NOW, **seen))
 
 
-def scaler(kind: str, name: str, wish: dict[str, Any], **more: Any) -> dict[str, Any]:
+def scaler(kind: str, name: str, request: dict[str, Any], **more: Any) -> dict[str, Any]:
     field = "toAdd" if kind == "ScaleOut" else "toDelete"
     meta = {"name": name, "namespace": "default", "creationTimestamp": "2023-11-14T22:13:20Z"}
     meta["uid"] = more.pop("uid", f"uid-of-{name}")
-    body = {"selector": {"name": "demo"}, field: wish, "timeout": 60, **more}
+    body = {"selector": {"name": "demo"}, field: request, "timeout": 60, **more}
     return {"kind": kind, "metadata": meta, "spec": body}
 
 

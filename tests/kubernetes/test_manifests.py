@@ -365,8 +365,8 @@ def test_a_scale_object_is_what_et_operators_users_write() -> None:
         "timeout": 600,
         "partial": True,
     }
-    wish = {"count": 2, "names": ["j-worker-1", "j-worker-3"], "timeout": 0.2}
-    inwards = scale_object("scalein", "j", "j-2", wish, namespace="team")
+    request = {"count": 2, "names": ["j-worker-1", "j-worker-3"], "timeout": 0.2}
+    inwards = scale_object("scalein", "j", "j-2", request, namespace="team")
     assert inwards["metadata"]["namespace"] == "team"
     assert inwards["spec"] == {
         "toDelete": {"count": 2, "podNames": ["j-worker-1", "j-worker-3"]},

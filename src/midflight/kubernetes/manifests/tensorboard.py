@@ -77,8 +77,8 @@ def _near(spec: Spec) -> dict[str, Any]:
         },
         "topologyKey": "kubernetes.io/hostname",
     }
-    wish = {"weight": 100, "podAffinityTerm": term}
-    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    preferred = {"weight": 100, "podAffinityTerm": term}
+    return {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
 def _container(spec: Spec) -> dict[str, Any]:

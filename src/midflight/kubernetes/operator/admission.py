@@ -17,8 +17,8 @@ from midflight.kubernetes.resources import replicas, status
 from midflight.kubernetes.resources.job_spec import spec_of
 from midflight.kubernetes.resources.templates import part
 
-ANOTHERS = "another operator has begun it, and it is left alone: to have it run here, make it anew"
-UNTIL_CORRECTED = "its pods are left alone, and nothing else happens until that is corrected"
+ANOTHERS = "another operator started it, so it is left alone; to run it here, create it again"
+UNTIL_CORRECTED = "its pods stay as they are, and nothing else happens until that is corrected"
 
 
 def is_claimed(obj: Object) -> bool:

@@ -30,8 +30,8 @@ from midflight.kubernetes.operator.orders import (
 from midflight.kubernetes.resources.status import Saved, is_over
 
 Object = Mapping[str, Any]
-NO_SCRIPT = "its script is not run: the training is told of the change without one"
-CODE_POD_FAILED = "its pod ended without a word"
+NO_SCRIPT = "its script is not run: the operator tells the training of the change itself"
+CODE_POD_FAILED = "its pod ended without a message"
 
 
 class Decision:

@@ -170,7 +170,7 @@ def _scaleout() -> dict[str, Any]:
 
 
 def _scalein() -> dict[str, Any]:
-    wish = record(
+    request = record(
         {
             "count": _unchanging(integer("So many fewer; the newest go.", minimum=1)),
             "podNames": array(
@@ -187,19 +187,19 @@ def _scalein() -> dict[str, Any]:
     return definition(
         (names.GROUP, names.VERSION, names.SCALEIN, "sin"),
         root(
-            _scaler_spec("toDelete", wish),
+            _scaler_spec("toDelete", request),
             status(toDeletePods=array(string(), "The workers that left, or are to.")),
         ),
         _scaler_columns(".spec.toDelete.count"),
     )
 
 
-def _scaler_spec(wish: str, schema: Schema, **more: Schema) -> Schema:
+def _scaler_spec(field: str, schema: Schema, **more: Schema) -> Schema:
     name = string("Of the TrainingJob, in the same namespace.", minLength=1, maxLength=253)
     variable = record({"name": string(minLength=1), "value": text()}, ("name",))
     return record(
         {
-            wish: schema,
+            field: schema,
             "selector": record({"name": _unchanging(name)}, ("name",), "The job."),
             "timeout": integer(
                 "Seconds; what is not done by then is taken back.", minimum=1, default=60
@@ -209,7 +209,7 @@ def _scaler_spec(wish: str, schema: Schema, **more: Schema) -> Schema:
             "backoffLimit": integer("Accepted, and without effect.", minimum=0),
             **more,
         },
-        (wish, "selector"),
+        (field, "selector"),
     )
 
 
