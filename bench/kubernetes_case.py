@@ -20,7 +20,7 @@ from typing import Any
 from bench.processes import BenchError
 from bench.rows import Row
 from bench.usage import cpu_seconds, resident_megabytes
-from midflight.backends.kubernetes.definitions.crds import crds
+from midflight.kubernetes.resources.crds import crds
 from tests import packages
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.cluster import Cluster

@@ -2,7 +2,7 @@
 
     python deploy/render.py
 
-kustomization.yaml files and patches are written by hand; tests/kubernetes/test_installing.py
+kustomization.yaml files and patches are written by hand; tests/kubernetes/test_install.py
 compares the rest with what would be written now.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from midflight.backends.kubernetes.install import installing
+from midflight.kubernetes.install import manifests
 
 HERE = Path(__file__).resolve().parent
 TEAM = "team-a"  # what the overlay `namespaced` is written for
@@ -20,11 +20,11 @@ _HEAD = "# Written by deploy/render.py; change an overlay instead.\n"
 
 def files() -> dict[str, str]:
     """What is to be where, below this folder."""
-    image, replicas = installing.IMAGE, installing.REPLICAS
-    wide = installing.operator(installing.NAMESPACE, image, replicas, "")
-    narrow = installing.operator(TEAM, image, replicas, TEAM)
+    image, replicas = manifests.IMAGE, manifests.REPLICAS
+    wide = manifests.operator(manifests.NAMESPACE, image, replicas, "")
+    narrow = manifests.operator(TEAM, image, replicas, TEAM)
     return {
-        "kinds/kinds.yaml": as_text(installing.kinds()),
+        "kinds/kinds.yaml": as_text(manifests.kinds()),
         "base/operator.yaml": as_text(wide),
         "overlays/namespaced/operator.yaml": as_text(narrow),
     }

@@ -56,7 +56,7 @@ def _obtained() -> Binaries | Missing:
 @pytest.fixture(scope="session")
 def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
     """The control plane alone, with our custom resources."""
-    from midflight.backends.kubernetes.definitions.crds import crds
+    from midflight.kubernetes.resources.crds import crds
 
     programs = request.config.stash.get(PROGRAMS, None) or _obtained()
     if isinstance(programs, Missing):

@@ -3,9 +3,9 @@
 import copy
 from typing import Any
 
-from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller.spec import Kind
 from midflight.controller.state import Instance, Job, Role
+from midflight.kubernetes.resources.job_spec import spec_of
 
 Json = dict[str, Any]
 UID = "7d9f3c52-0d6c-4d3e-9d43-6a5e1f0c2b11"

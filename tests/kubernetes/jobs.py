@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from midflight.backends.kubernetes.seeing import Pod
 from midflight.controller import roster
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
+from midflight.kubernetes.resources.pod import Pod
 
 NOW = 1_700_000_000.0
 

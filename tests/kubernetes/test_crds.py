@@ -15,9 +15,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.definitions.crds import crds
-from midflight.backends.kubernetes.manifests.rendering import scale_object
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.job import scale_object
+from midflight.kubernetes.resources.crds import crds
 from tests.kubernetes.plane.api import MERGE, ApiError
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.submissions import SUBMISSIONS
@@ -325,10 +325,10 @@ def test_a_scaler_says_what_became_of_it(desk: Desk, kind: str, field: str) -> N
 
 @pytest.mark.parametrize("kind", ["scaleout", "scalein"])
 def test_what_the_verbs_make_is_accepted(desk: Desk, kind: str) -> None:
-    wish: Object = {"count": 2, "timeout": 600.0, "partial": True}
+    request: Object = {"count": 2, "timeout": 600.0, "partial": True}
     if kind == "scalein":
-        wish["names"] = ["j-worker-1", "j-worker-2"]
-    made = scale_object(kind, "j", "j-1", wish)
+        request["names"] = ["j-worker-1", "j-worker-2"]
+    made = scale_object(kind, "j", "j-1", request)
     assert contains(desk.tries(made), made)
 
 

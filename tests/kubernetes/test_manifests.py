@@ -20,17 +20,17 @@ import pytest
 import yaml
 from hypothesis import given, strategies
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.manifests.manifest_flags import toleration, verbatim
-from midflight.backends.kubernetes.manifests.rendering import objects_of, scale_object
-from midflight.backends.kubernetes.names import SYNC
-from midflight.backends.kubernetes.objects.reading import spec_of as spec_read
 from midflight.cli.job_types import to_submit
 from midflight.cli.submit_spec import Place, spec_of
 from midflight.cli.verbs.submit import parser_of
 from midflight.controller.spec import Container, Kind, Spec, Sync
 from midflight.controller.spec_check import check
 from midflight.errors import UsageError
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.flags import toleration, verbatim
+from midflight.kubernetes.manifests.job import objects_of, scale_object
+from midflight.kubernetes.names import SYNC
+from midflight.kubernetes.resources.job_spec import spec_of as spec_read
 from tests.kubernetes.submissions import FILES, SUBMISSIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -365,8 +365,8 @@ def test_a_scale_object_is_what_et_operators_users_write() -> None:
         "timeout": 600,
         "partial": True,
     }
-    wish = {"count": 2, "names": ["j-worker-1", "j-worker-3"], "timeout": 0.2}
-    inwards = scale_object("scalein", "j", "j-2", wish, namespace="team")
+    request = {"count": 2, "names": ["j-worker-1", "j-worker-3"], "timeout": 0.2}
+    inwards = scale_object("scalein", "j", "j-2", request, namespace="team")
     assert inwards["metadata"]["namespace"] == "team"
     assert inwards["spec"] == {
         "toDelete": {"count": 2, "podNames": ["j-worker-1", "j-worker-3"]},

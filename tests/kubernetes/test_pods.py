@@ -10,9 +10,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from midflight.backends.kubernetes.pods.code_sync import code_pod
-from midflight.backends.kubernetes.pods.pod_security import notes
-from midflight.backends.kubernetes.pods.rendering import Site, render
+from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.code import code_pod
+from midflight.kubernetes.pods.pod import render
+from midflight.kubernetes.pods.security import notes
 from tests.kubernetes.job_objects import (
     Json,
     chief_of,
@@ -32,12 +33,12 @@ SYNC = {"mode": "git", "source": "https://git.example/a/mnist.git", "branch": "d
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
 
 
-def chief(obj: Json, site: Site = Site(), commit: str = "") -> Json:  # noqa: B008
+def chief(obj: Json, site: PodDefaults = PodDefaults(), commit: str = "") -> Json:  # noqa: B008
     job = job_of(obj, commit)
     return render(obj, job, chief_of(job), site)
 
 
-def worker(obj: Json, index: int = 0, attempt: int = 1, site: Site = Site()) -> Json:  # noqa: B008
+def worker(obj: Json, index: int = 0, attempt: int = 1, site: PodDefaults = PodDefaults()) -> Json:  # noqa: B008
     job = job_of(obj)
     return render(obj, job, worker_of(job, index, attempt), site)
 
@@ -76,7 +77,7 @@ Readable.add_representer(str, write_text)
 
 
 def with_runtime() -> Json:
-    return chief(training_job(PLAIN), Site("midflight:1"))
+    return chief(training_job(PLAIN), PodDefaults("midflight:1"))
 
 
 def with_code() -> Json:
@@ -88,7 +89,7 @@ def with_code() -> Json:
 def of_the_code() -> Json:
     obj = training_job(sync=SYNC)
     pod_spec(obj, "launcher")["tolerations"] = [{"operator": "Exists"}]
-    return code_pod(obj, job_of(obj), Site())
+    return code_pod(obj, job_of(obj), PodDefaults())
 
 
 PODS: dict[str, Callable[[], Json]] = {
@@ -96,7 +97,7 @@ PODS: dict[str, Callable[[], Json]] = {
     "launcher_of_a_plain_command_with_the_runtime": with_runtime,
     "launcher_with_code": with_code,
     "worker": lambda: worker(training_job(), 2, attempt=3),
-    "worker_with_the_runtime": lambda: worker(training_job(), site=Site("midflight:1")),
+    "worker_with_the_runtime": lambda: worker(training_job(), site=PodDefaults("midflight:1")),
     "elastic_master": lambda: chief(pytorch_job(elasticPolicy=ELASTIC)),
     "elastic_worker": lambda: worker(pytorch_job(elasticPolicy=ELASTIC)),
     "fixed_master": lambda: chief(pytorch_job(nprocPerNode="2")),
@@ -172,7 +173,7 @@ def test_references_to_variables_in_words_are_left_for_kubernetes() -> None:
 
 
 def test_a_job_of_fixed_size_runs_the_users_command_and_nothing_of_ours() -> None:
-    pod = worker(pytorch_job(), site=Site("midflight:1"))
+    pod = worker(pytorch_job(), site=PodDefaults("midflight:1"))
     assert main(pod)["command"] == ["python", "/opt/train.py", "--epochs", "3"]
     assert "initContainers" not in pod["spec"]
     assert "/etc/midflight" not in mounts(pod)
@@ -190,7 +191,7 @@ def test_the_images_own_command_stays_its_own() -> None:
 
 
 def test_the_runtime_is_put_in_front_of_the_images_own_python_path() -> None:
-    pod = worker(training_job(), site=Site("midflight:1"))
+    pod = worker(training_job(), site=PodDefaults("midflight:1"))
     words = main(pod)["command"]
     assert words[:2] == ["sh", "-c"]
     assert 'PYTHONPATH="/opt/midflight${PYTHONPATH:+:$PYTHONPATH}"' in words[2]

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from midflight.backends.kubernetes import status
 from midflight.controller.events import ScaleAsked
 from midflight.controller.handle import handle
 from midflight.controller.state import Cluster, Phase, Progress, Stage
 from midflight.errors import StoreError
+from midflight.kubernetes.resources import status
 from tests.kubernetes.jobs import NOW, running, spec
 
 

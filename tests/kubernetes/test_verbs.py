@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.client import connection
-from midflight.backends.kubernetes.client.connection_paths import path
-from midflight.backends.kubernetes.client.verbs import KubernetesClient
 from midflight.client import Client
 from midflight.controller.state import Phase
+from midflight.kubernetes import names
+from midflight.kubernetes.api import connection
+from midflight.kubernetes.api.paths import path
+from midflight.kubernetes.client import KubernetesClient
 from tests.kubernetes.plane.api import MERGE, Api
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import SUBMIT, Site
@@ -166,11 +166,11 @@ def test_jobs_are_listed_newest_first_with_their_phases(site: Site) -> None:
     assert site.types("list").lines == [["NAME", "STATUS", "TRAINER", "AGE", "NODE"]]
     site.submit("waits", "--queue")
     site.submit("runs")
-    site.state("runs")
     site.types("submit", "pytorch", "--name=py", "--image=i", "--workers=2", "train")
     site.pod("runs", "launcher", schedulerName="nobody")
     where = path("Pod", site.namespace, "runs-launcher", "status")
     site.api.call("PATCH", where, {"status": {"phase": "Running", "hostIP": "10.0.0.9"}}, MERGE)
+    site.state("runs")
     rows = {line[0]: line[1:] for line in site.types("list").lines}
     assert rows["runs"][:2] == ["RUNNING", "ETJOB"] and rows["runs"][-1] == "10.0.0.9"
     assert rows["waits"][:2] == ["QUEUING", "ETJOB"] and rows["waits"][-1] == "N/A"

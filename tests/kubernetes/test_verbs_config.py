@@ -10,16 +10,6 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes.client import (
-    connection_config,
-    connection_errors,
-    connection_paths,
-)
-from midflight.backends.kubernetes.client.connection import open_connection, selector
-from midflight.backends.kubernetes.client.connection_config import Settings
-from midflight.backends.kubernetes.client.connection_quick import Quick
-from midflight.backends.kubernetes.client.connection_user import by_credentials
-from midflight.backends.kubernetes.client.verbs import KubernetesClient
 from midflight.errors import (
     Exists,
     MidflightError,
@@ -29,11 +19,17 @@ from midflight.errors import (
     Unreachable,
     UsageError,
 )
+from midflight.kubernetes.api import errors, kubeconfig, paths
+from midflight.kubernetes.api.connection import open_connection, selector
+from midflight.kubernetes.api.kubeconfig import Settings
+from midflight.kubernetes.api.stdlib_http import StdlibHttp
+from midflight.kubernetes.api.user import by_credentials
+from midflight.kubernetes.client import KubernetesClient
 
 WHERE = Settings("https://10.0.0.1:6443", "lab", "/home/u/.kube/config", user_name="me")
 
 
-def kubeconfig(folder: Path, name: str = "config", **more: Any) -> str:
+def written_config(folder: Path, name: str = "config", **more: Any) -> str:
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://one:6443"}}],
         "users": [{"name": "u", "user": {"token": "t", "client-key": "keys/mine.pem"}}],
@@ -52,29 +48,29 @@ def kubeconfig(folder: Path, name: str = "config", **more: Any) -> str:
 
 
 def test_the_current_context_says_server_user_and_namespace(tmp_path: Path) -> None:
-    found = connection_config.read([kubeconfig(tmp_path)])
+    found = kubeconfig.read([written_config(tmp_path)])
     assert (found.server, found.context) == ("https://one:6443", "lab")
     assert (found.user_name, found.namespace) == ("u", "team")
     assert found.user["client-key"] == str(tmp_path / "keys" / "mine.pem")
 
 
 def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
-    first = kubeconfig(tmp_path, "a/one", clusters=[], users=[], contexts=[])
+    first = written_config(tmp_path, "a/one", clusters=[], users=[], contexts=[])
     other = [{"name": "c", "cluster": {"server": "https://two", "certificate-authority": "ca"}}]
-    second = kubeconfig(tmp_path, "b/two", clusters=other)
-    paths = connection_config.files(f"{first}:{second}:/not/there", tmp_path)
-    found = connection_config.read(paths)
+    second = written_config(tmp_path, "b/two", clusters=other)
+    paths = kubeconfig.files(f"{first}:{second}:/not/there", tmp_path)
+    found = kubeconfig.read(paths)
     assert found.server == "https://two"
     assert found.cluster["certificate-authority"] == str(tmp_path / "b" / "ca")
-    assert connection_config.contexts(paths) == ["lab", "odd", "bare"]
+    assert kubeconfig.contexts(paths) == ["lab", "odd", "bare"]
 
 
 def test_where_nothing_is_said_the_usual_file_is_meant(tmp_path: Path) -> None:
-    assert connection_config.files("", tmp_path) == [str(tmp_path / ".kube" / "config")]
+    assert kubeconfig.files("", tmp_path) == [str(tmp_path / ".kube" / "config")]
 
 
 def test_a_context_without_a_user_is_nobody_in_particular(tmp_path: Path) -> None:
-    found = connection_config.read([kubeconfig(tmp_path)], "bare")
+    found = kubeconfig.read([written_config(tmp_path)], "bare")
     assert (found.user, found.user_name) == ({}, "")
 
 
@@ -90,35 +86,35 @@ def test_what_a_kubeconfig_lacks_is_named(
     tmp_path: Path, context: str, more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        connection_config.read([kubeconfig(tmp_path, **more)], context)
+        kubeconfig.read([written_config(tmp_path, **more)], context)
 
 
 def test_a_file_that_is_not_there_or_is_no_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no kubeconfig file /not/there; give one with"):
-        connection_config.read(["/not/there"])
+        kubeconfig.read(["/not/there"])
     (tmp_path / "text").write_text("just words")
     with pytest.raises(UsageError, match="text holds no configuration"):
-        connection_config.read([str(tmp_path / "text")])
+        kubeconfig.read([str(tmp_path / "text")])
     (tmp_path / "bad").write_text("a: [")
     with pytest.raises(UsageError, match="bad is no YAML"):
-        connection_config.read([str(tmp_path / "bad")])
+        kubeconfig.read([str(tmp_path / "bad")])
 
 
 def test_a_pod_knows_its_own_cluster(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t\n")
     (tmp_path / "namespace").write_text("team\n")
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = connection_config.in_pod(environ, tmp_path)
+    found = kubeconfig.in_pod(environ, tmp_path)
     assert (found.server, found.namespace) == ("https://[fd00::1]:443", "team")
     with pytest.raises(UsageError, match="this is no pod with a service account"):
-        connection_config.in_pod({}, tmp_path)
+        kubeconfig.in_pod({}, tmp_path)
 
 
 def test_a_certificate_that_is_missing_is_named() -> None:
     settings = Settings("https://one", "lab", "f", cluster={"certificate-authority": "/no/ca"})
     with pytest.raises(UsageError, match="f cannot be used"):
         open_connection(settings).version()
-    assert Quick(settings).get("/version", {}) is None
+    assert StdlibHttp(settings).get("/version", {}) is None
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -134,10 +130,10 @@ ANSWERS: list[tuple[int, bytes, type[MidflightError], str]] = [
     (403, status(403, "nope"), Refused, "you may not list x: nope; ask whoever runs the cluster"),
     (403, status(403, "exceeded quota: q, requested: pods=1"), Refused, "exceeded quota: q.*quota"),
     (404, status(404, 'pods "a" not found', name="a"), NotFound, 'pods "a" not found'),
-    (404, b"404 page not found\n", connection_errors.NoSuchKind, "knows no such resource"),
+    (404, b"404 page not found\n", errors.NoSuchKind, "knows no such resource"),
     (409, status(409, 'jobs "a" already exists', "AlreadyExists"), Exists, "already exists"),
     (409, status(409, "changed", "Conflict"), Refused, "changed"),
-    (410, status(410, "too old"), connection_errors.Outdated, "too old"),
+    (410, status(410, "too old"), errors.Outdated, "too old"),
     (422, status(422, "spec.x: Invalid\nvalue"), Refused, "refuses to list x: spec.x: Invalid v"),
     (500, b"<html>", Unreachable, "cannot list x now .500.: <html>; try again later"),
     (503, status(503, "starting"), Unreachable, "starting; try again later"),
@@ -149,7 +145,7 @@ ANSWERS: list[tuple[int, bytes, type[MidflightError], str]] = [
 def test_an_answer_that_is_an_error_becomes_one_line(
     code: int, body: bytes, kind: type[MidflightError], said: str
 ) -> None:
-    error = connection_errors.of_answer(code, body, "list x", WHERE)
+    error = errors.from_answer(code, body, "list x", WHERE)
     assert type(error) is kind
     with pytest.raises(kind, match=said):
         raise error
@@ -157,12 +153,12 @@ def test_an_answer_that_is_an_error_becomes_one_line(
 
 
 def test_a_cluster_that_cannot_be_reached_is_named_with_the_file_that_says_where() -> None:
-    refused = connection_errors.of_transport(OSError("Connection refused"), WHERE, 10)
+    refused = errors.from_transport(OSError("Connection refused"), WHERE, 10)
     assert "https://10.0.0.1:6443 of /home/u/.kube/config cannot be reached" in str(refused)
-    late = connection_errors.of_transport(TimeoutError("timed out"), WHERE, 10)
+    late = errors.from_transport(TimeoutError("timed out"), WHERE, 10)
     assert "did not answer within 10 s" in str(late)
     words = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed (_ssl.c:1)"
-    strange = connection_errors.of_transport(OSError(words), WHERE, 10)
+    strange = errors.from_transport(OSError(words), WHERE, 10)
     assert "is not trusted (self-signed); set certificate-authority" in str(strange)
 
 
@@ -217,16 +213,16 @@ def test_a_cluster_that_is_too_old_is_told_so(bare: Settings) -> None:
 
 
 def test_paths_are_those_of_the_api() -> None:
-    path = connection_paths.path
+    path = paths.path
     assert path("Pod", "a", "b", "log") == "/api/v1/namespaces/a/pods/b/log"
     assert path("TrainingJob", "*") == "/apis/kai.alibabacloud.com/v1alpha1/trainingjobs"
     assert path("Node", "a", "b") == "/api/v1/nodes/b"
     assert path("PriorityClass", "", "p") == "/apis/scheduling.k8s.io/v1/priorityclasses/p"
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "x"}}
-    assert connection_paths.word(job) == "pytorchjob.kubeflow.org/x"
+    assert paths.word(job) == "pytorchjob.kubeflow.org/x"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x", "namespace": "n"}}
-    assert connection_paths.word(secret) == "secret/x"
-    assert connection_paths.of(secret, name=True) == "/api/v1/namespaces/n/secrets/x"
+    assert paths.word(secret) == "secret/x"
+    assert paths.of(secret, name=True) == "/api/v1/namespaces/n/secrets/x"
 
 
 def test_labels_are_selected_by_value_or_by_several() -> None:

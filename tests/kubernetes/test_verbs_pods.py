@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes.client.connection_paths import path
 from midflight.controller.state import Phase
+from midflight.kubernetes.api.paths import path
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.verb_site import PATIENCE, Site
 from tests.kubernetes.verb_typing import typing_in

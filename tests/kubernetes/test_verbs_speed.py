@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes.client.connection_paths import of
-from midflight.backends.kubernetes.manifests import rendering as manifests
 from midflight.controller.spec import Container, Kind, Spec
+from midflight.kubernetes.manifests import job as manifests
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site
 from tests.kubernetes.verb_typing import typing_in
@@ -37,7 +36,7 @@ def submit(site: Site, number: int) -> None:
     container = Container(image="example/train:1")
     spec = Spec(Kind.ETJOB, f"job-{number}", "train", site.namespace, 2, 1, 4, container=container)
     (job,) = manifests.objects_of(spec, "me", {})
-    site.connection.create(of(job), job, "create a job")
+    site.connection.create(job)
 
 
 @pytest.mark.slow

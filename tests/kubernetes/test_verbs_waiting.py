@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.client.connection_paths import path
 from midflight.controller.state import Operation, Phase, Progress
 from midflight.errors import NotFound, TimedOut
+from midflight.kubernetes import names
+from midflight.kubernetes.api.paths import path
 from tests.kubernetes.plane.api import MERGE
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site
@@ -52,7 +52,7 @@ def operation(job: str, identity: str, **more: object) -> Operation:
 # --- scaling --------------------------------------------------------------------------------------
 
 
-def test_a_wish_becomes_an_object_that_is_named_as_the_operation(site: Site) -> None:
+def test_a_request_becomes_an_object_with_the_name_of_the_operation(site: Site) -> None:
     site.submit("demo")
     site.state("demo")
     said = site.types("scaleout", "etjob", "--name=demo", "--count=2", "--timeout=90s")
@@ -81,16 +81,16 @@ def test_a_size_becomes_an_object_too(site: Site) -> None:
     assert made is not None and made["spec"]["toAdd"]["count"] == 2
 
 
-def test_two_wishes_in_one_second_have_two_names(site: Site) -> None:
+def test_two_requests_in_one_second_have_two_names(site: Site) -> None:
     site.submit("demo")
     site.state("demo")
-    wish = {"kind": "scaleout", "count": 1}
-    made = [site.client.scale(site.namespace, "demo", wish)["id"] for _ in range(2)]
+    request = {"kind": "scaleout", "count": 1}
+    made = [site.client.scale(site.namespace, "demo", request)["id"] for _ in range(2)]
     made.append(site.client.scale(site.namespace, "demo", {"kind": "scalein", "count": 1})["id"])
     assert len(set(made)) == 3
 
 
-def test_a_wish_that_cannot_be_is_refused_and_no_object_made(site: Site) -> None:
+def test_a_request_that_cannot_be_granted_is_refused_and_no_object_is_made(site: Site) -> None:
     site.submit("demo")
     said = site.types("scaleout", "etjob", "--name=demo", code=1)
     assert "the job: demo status: PENDING , is not RUNNING or SCALING" in said.err
@@ -126,7 +126,7 @@ def test_whoever_waits_hears_what_became_of_it(site: Site, later: Callable[..., 
     assert site.types("scaleout", "etjob", "--name=demo", "--wait").out.endswith("3 workers now\n")
 
 
-def test_a_wish_that_the_operator_refuses_is_heard_of_too(
+def test_a_request_that_the_operator_refuses_is_reported_too(
     site: Site, later: Callable[..., None]
 ) -> None:
     site.submit("demo")

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import names, status
-from midflight.backends.kubernetes.client import (
-    glance,
-    node_views,
-    pod_status,
-    stated,
-    verb_events,
-    views,
-)
-from midflight.backends.kubernetes.objects import reading
 from midflight.controller import roster
 from midflight.controller.spec import Spec
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
 from midflight.controller.views import time_text
 from midflight.errors import UsageError
+from midflight.kubernetes import names
+from midflight.kubernetes.resources import foreign, job_spec, status, summary
+from midflight.kubernetes.verbs import events, nodes, pod_status, views
 from tests.kubernetes import jobs
 from tests.kubernetes.job_objects import pytorch_job, training_job
 
@@ -145,18 +138,22 @@ def chief(**status: Any) -> Json:
 
 def saved(job: Job, **annotations: str) -> Json:
     """The object of a job, with what the controller has saved of it."""
-    return {**obj(**annotations), "status": status.write(status.Saved(job), {}, NOW)}
+    made = obj(**annotations)
+    shown = status.write(status.Saved(job), {}, NOW, summary.of_job(made, job))
+    return {**made, "status": shown}
 
 
 def test_a_job_that_a_queue_has_not_let_go_is_queuing_until_something_of_it_starts() -> None:
     waiting, held = Job(jobs.spec(), "u", jobs.NOW, 2), {names.SUSPEND: "true"}
-    assert glance.phase_of(obj(**held)) == "QUEUING"
-    assert glance.phase_of(saved(waiting, **held)) == "QUEUING"
-    assert glance.phase_of(saved(waiting, **{names.SUSPEND: "false"})) == "PENDING"
-    assert glance.phase_of(saved(jobs.running(), **held)) == "RUNNING"
+    assert summary.phase_of(obj(**held), "etjob") == "QUEUING"
+    assert summary.phase_of(saved(waiting, **held), "etjob") == "QUEUING"
+    assert summary.phase_of(saved(waiting, **{names.SUSPEND: "false"}), "etjob") == "PENDING"
+    assert summary.phase_of(saved(jobs.running(), **held), "etjob") == "RUNNING"
     stopped = replace(jobs.running(), phase=Phase.PENDING, held="a queue")
-    assert glance.phase_of(saved(stopped, **held)) == "QUEUING"
-    assert glance.phase_of(saved(replace(waiting, phase=Phase.FAILED), **held)) == "FAILED"
+    assert summary.phase_of(saved(stopped, **held), "etjob") == "QUEUING"
+    assert (
+        summary.phase_of(saved(replace(waiting, phase=Phase.FAILED), **held), "etjob") == "FAILED"
+    )
 
 
 WHOLE = {
@@ -170,17 +167,19 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("which", WHOLE)
-def test_a_glance_at_an_object_agrees_with_reading_all_of_it(which: str) -> None:
+def test_the_summary_in_the_status_is_all_that_a_list_needs(which: str) -> None:
     whole = copy.deepcopy(WHOLE[which])
     whole["metadata"]["creationTimestamp"] = MADE
     for replicas in _replicas(whole).values():
         replicas["template"]["spec"]["priorityClassName"] = "high"
-    spec = reading.spec_of(whole)
+    spec = job_spec.spec_of(whole)
     job = Job(spec, whole["metadata"]["uid"], jobs.NOW, spec.workers + 1, Phase.RUNNING)
     job = replace(job, reason="r", commit="abc", started_at=NOW - 10, instances=_some(spec))
-    whole["status"] = status.write(status.Saved(job), {}, NOW)
+    found = summary.of_job(whole, job, "10.0.0.7")
+    whole["status"] = status.write(status.Saved(job), {}, NOW, found)
     assert status.read_job(whole, spec) == job
-    shown = glance.summary(whole, spec.kind.value, "10.0.0.7", NOW)
+    whole.pop("spec")  # nothing of it is read
+    shown = summary.summary(whole, spec.kind.value, NOW)
     assert (shown["status"], shown["reason"], shown["commit"]) == ("RUNNING", "r", "abc")
     assert (shown["workers"], shown["minWorkers"], shown["maxWorkers"]) == (
         job.wanted,
@@ -205,13 +204,29 @@ def _some(spec: Spec) -> dict[str, Instance]:
     """A chief that has ended, and a worker that runs."""
     chief = Instance(roster.chief_name(spec), Role.LAUNCHER, 0, spec.gpus, 1.0, Stage.ERROR)
     worker = Instance(roster.worker_name(spec, 0), Role.WORKER, 0, spec.gpus, 1.0, Stage.RUNNING)
+    worker = replace(worker, node="node-1")
     return {each.name: each for each in (chief, worker)}
 
 
-def test_an_object_of_any_shape_can_be_glanced_at() -> None:
+def test_an_object_of_any_shape_has_a_summary() -> None:
     odd = {**obj(), "spec": {"etReplicaSpecs": {"worker": "x"}}, "status": {"phase": 7}}
-    shown = glance.summary(odd, "etjob", "", NOW)
-    assert (shown["status"], shown["workers"], shown["node"]) == ("PENDING", 1, "N/A")
+    shown = summary.summary(odd, "etjob", NOW)
+    assert (shown["status"], shown["workers"], shown["node"]) == ("PENDING", 0, "N/A")
+
+
+@pytest.mark.parametrize("which", WHOLE)
+def test_a_job_that_no_operator_has_seen_is_summed_up_from_its_object(which: str) -> None:
+    whole = copy.deepcopy(WHOLE[which])
+    whole["metadata"]["creationTimestamp"] = MADE
+    spec = job_spec.spec_of(whole)
+    del whole["kind"]  # as in a list
+    shown = summary.summary(whole, spec.kind.value, NOW)
+    assert (shown["status"], shown["workers"], shown["maxWorkers"]) == (
+        "PENDING",
+        spec.workers,
+        spec.most,
+    )
+    assert (shown["duration"], shown["allocatedGPUs"]) == (100.0, 0)
 
 
 def test_an_instance_is_shown_as_its_pod_is_and_one_without_a_pod_as_the_controller_says() -> None:
@@ -267,12 +282,12 @@ def test_a_job_that_another_operator_runs_is_told_by_its_conditions() -> None:
     ran = [{"type": "Created", "status": "True"}, {"type": "Running", "status": "False"}]
     ended = {"type": "Failed", "status": "True", "message": "backoff limit"}
     theirs = {"conditions": [*ran, ended], "startTime": MADE, "completionTime": MADE}
-    job = stated.as_stated(Job(jobs.spec(), "u", 0.0, 2), {"status": theirs})
+    job = foreign.as_stated(Job(jobs.spec(), "u", 0.0, 2), {"status": theirs})
     assert (job.phase, job.reason, job.started_at) == (Phase.FAILED, "backoff limit", jobs.NOW)
-    assert stated.is_foreign({"status": theirs}) and not stated.is_foreign({"status": {}})
-    assert not stated.is_foreign({"status": {"midflight": {}}})
-    master = {"metadata": {"labels": {stated.KUBEFLOW_ROLE: "Master"}}}
-    assert stated.role_of(master) == "master"
+    assert foreign.is_foreign({"status": theirs}) and not foreign.is_foreign({"status": {}})
+    assert not foreign.is_foreign({"status": {"midflight": {}}})
+    master = {"metadata": {"labels": {foreign.KUBEFLOW_ROLE: "Master"}}}
+    assert foreign.role_of(master) == "master"
 
 
 # --- nodes ----------------------------------------------------------------------------------------
@@ -296,7 +311,7 @@ def test_a_node_has_its_address_role_state_and_the_gpus_that_anybody_holds() -> 
     foreign["spec"]["containers"][0]["resources"] = {"limits": {names.GPU: "2"}}
     over = pod(container(DONE), phase="Succeeded")
     over["spec"] = mine["spec"]
-    (shown,) = node_views.nodes([node("node-1")], [mine, foreign, over])
+    (shown,) = nodes.node_views([node("node-1")], [mine, foreign, over])
     assert (shown["address"], shown["role"], shown["status"]) == ("10.0.0.1", "<none>", "Ready")
     assert (shown["gpus"], shown["allocatedGPUs"]) == (4, 3)
     assert shown["instances"] == ["default/demo/demo-worker-0"]
@@ -306,7 +321,7 @@ def test_nodes_come_by_name_with_roles_and_troubles() -> None:
     roles = {"node-role.kubernetes.io/master": "", "kubernetes.io/role": "master"}
     cordoned = node("b", **roles)
     cordoned["spec"]["unschedulable"] = True
-    shown = node_views.nodes([node("c", "Unknown"), cordoned, node("a", None)], [])
+    shown = nodes.node_views([node("c", "Unknown"), cordoned, node("a", None)], [])
     assert [each["name"] for each in shown] == ["a", "b", "c"]
     assert [each["status"] for each in shown] == [
         "Unknown",
@@ -335,21 +350,21 @@ def test_events_of_a_job_its_pods_and_its_scalers_come_in_order() -> None:
         event("TrainingJob", "other", MADE),
         event("Node", "node-1", MADE),
     ]
-    shown = verb_events.events(found, "demo")
+    shown = events.events(found, "demo")
     assert [each["source"] for each in shown] == [
         "trainingjob/demo",
         "pod/demo-worker-0",
         "scaleout/demo-1700000100",
     ]
     assert shown[1]["message"] == "a b (x3)"
-    everybody = verb_events.events(found)
+    everybody = events.events(found)
     assert {each["job"] for each in everybody} == {"demo", "demo-two", "other"}
 
 
 def test_events_of_the_newer_api_have_their_times_elsewhere() -> None:
     newer = event("Pod", "demo-launcher", "", eventTime="2023-11-14T22:13:21.500000Z")
     newer["lastTimestamp"] = None
-    assert verb_events.events([newer])[0]["time"] == "2023-11-14T22:13:21.500Z"
+    assert events.events([newer])[0]["time"] == "2023-11-14T22:13:21.500Z"
 
 
 def test_an_instance_of_no_pod_keeps_what_the_controller_knows_of_its_end() -> None:

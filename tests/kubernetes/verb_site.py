@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from midflight.backends.kubernetes import names, status
-from midflight.backends.kubernetes.client.connection import Connection
-from midflight.backends.kubernetes.client.connection_paths import path
-from midflight.backends.kubernetes.client.verbs import KubernetesClient
-from midflight.backends.kubernetes.objects.reading import spec_of
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
+from midflight.kubernetes import names
+from midflight.kubernetes.api.connection import Connection
+from midflight.kubernetes.api.paths import path
+from midflight.kubernetes.client import KubernetesClient
+from midflight.kubernetes.resources import status, summary
+from midflight.kubernetes.resources.job_spec import spec_of
 from tests.kubernetes.plane.api import MERGE, Api, Json
 
 PATIENCE = 60.0  # seconds for what happens at once, on a machine that is busy
@@ -69,7 +70,9 @@ class Site:
         usual = {"phase": Phase.RUNNING, "started_at": now}
         changed = replace(job, **{**usual, **changes})
         saved = status.Saved(changed, 1, changed.wanted)
-        body = {"status": status.write(saved, obj.get("status") or {}, now)}
+        chief = self.api.get(path("Pod", self.namespace, f"{name}-launcher")) or {}
+        found = summary.of_job(obj, changed, (chief.get("status") or {}).get("hostIP") or "")
+        body = {"status": status.write(saved, obj.get("status") or {}, now, found)}
         where = path(names.TRAININGJOB, self.namespace, name, "status")
         self.api.call("PATCH", where, body, MERGE)
         return changed

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from midflight.backends.kubernetes.client.connection import connect
 from midflight.cli.main import main
+from midflight.kubernetes.api.connection import connect
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Said, Site
 

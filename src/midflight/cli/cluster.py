@@ -10,7 +10,7 @@ from midflight.cli import common_flags, contexts
 from midflight.home import home
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.client.verbs import KubernetesClient
+    from midflight.kubernetes.client import KubernetesClient
     from midflight.protocol.cluster_api import ClusterApi
 
 
@@ -40,7 +40,7 @@ def kubernetes() -> "KubernetesClient | None":
     chosen = contexts.now(common_flags.config())
     if chosen.is_local:
         return None
-    from midflight.backends.kubernetes.client.connection import open_connection
-    from midflight.backends.kubernetes.client.verbs import KubernetesClient
+    from midflight.kubernetes.api.connection import open_connection
+    from midflight.kubernetes.client import KubernetesClient
 
     return KubernetesClient(open_connection(contexts.settings(chosen), chosen.namespace))

@@ -17,7 +17,7 @@ from midflight.errors import MidflightError, UsageError
 from midflight.home import home
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.client.connection_config import Settings
+    from midflight.kubernetes.api.kubeconfig import Settings
 
 LOCAL, KUBERNETES, IN_CLUSTER = "local", "kubernetes", "in-cluster"
 PLACES = (LOCAL, KUBERNETES, IN_CLUSTER)
@@ -86,12 +86,12 @@ def namespace(flag: str) -> str:
 
 def settings(chosen: Chosen) -> "Settings":
     """Of the cluster, by its kubeconfig or by the pod that this is."""
-    from midflight.backends.kubernetes.client import connection_config
+    from midflight.kubernetes.api import kubeconfig
 
     if chosen.place == IN_CLUSTER:
-        return connection_config.in_pod(os.environ)
-    files = connection_config.files(chosen.config, Path.home())
-    return connection_config.read(files, chosen.context)
+        return kubeconfig.in_pod(os.environ)
+    files = kubeconfig.files(chosen.config, Path.home())
+    return kubeconfig.read(files, chosen.context)
 
 
 # --- what is kept ---------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from midflight.cli import contexts, flags, output
 from midflight.errors import UsageError
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.client.connection import Connection
-    from midflight.backends.kubernetes.install.applying import Done
+    from midflight.kubernetes.api.connection import Connection
+    from midflight.kubernetes.install.apply import Done
 
 SECONDS = 300.0  # for the operator to be ready, or for jobs to be gone
 
@@ -19,7 +19,7 @@ def connect(options: argparse.Namespace) -> "Connection":
     """Where this machine is chosen for jobs, the cluster is the one that kubectl would take."""
     settings = contexts.settings(contexts.now(options.config))
     try:
-        from midflight.backends.kubernetes.client.connection import open_connection
+        from midflight.kubernetes.api.connection import open_connection
 
         return open_connection(settings)
     except ModuleNotFoundError as error:

@@ -80,7 +80,7 @@ def last_status(folder: RunDir) -> Status | None:
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:
     """`midflight WORDS` beside the job's coordinator; None if no cluster is meant."""
-    from midflight.backends.kubernetes.names import RUNTIME_DIR
+    from midflight.kubernetes.names import RUNTIME_DIR
 
     if (cluster := kubernetes()) is None:
         return None

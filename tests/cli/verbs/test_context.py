@@ -175,5 +175,5 @@ def test_on_this_machine_nothing_of_a_cluster_is_loaded(fake: FakeServer) -> Non
         "lightkube",
         "httpx2",
         "yaml",
-        "midflight.backends.kubernetes.client.verbs",
+        "midflight.kubernetes.client",
     }

@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 
-from midflight.backends.kubernetes.definitions.crds import crds
+from midflight.kubernetes.resources.crds import crds
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.nodes import Nodes

@@ -44,7 +44,7 @@ def operator(plane: Plane) -> Iterator[Daemon]:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     if plane.api.get(f"{path}/{NAMESPACE}") is None:
         plane.api.call("POST", path, space)
-    command = [sys.executable, "-m", "midflight.operator", "--verbose"]
+    command = [sys.executable, "-m", "midflight.cli", "operator", "run", "--verbose"]
     command += ["--config", str(plane.kubeconfig), "--identity", "real-operator"]
     command += ["--lease-namespace", NAMESPACE]
     log = plane.folder / "real-operator.log"

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.pods.pod_security import USER
+from midflight.kubernetes import names
+from midflight.kubernetes.pods.security import USER
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.plane.cluster import ready
 from tests.kubernetes.real_node.real_jobs import RealJobs

@@ -93,10 +93,10 @@ class Jobs:
 
     def scale_in(self, job: str, name: str, **more: Any) -> Json:
         """`count` or `pods`."""
-        wish: Json = {"count": more.pop("count")} if "count" in more else {}
+        request: Json = {"count": more.pop("count")} if "count" in more else {}
         if "pods" in more:
-            wish["podNames"] = more.pop("pods")
-        return self._scale("ScaleIn", job, name, {"toDelete": wish, **more})
+            request["podNames"] = more.pop("pods")
+        return self._scale("ScaleIn", job, name, {"toDelete": request, **more})
 
     def _scale(self, kind: str, job: str, name: str, spec: Json) -> Json:
         meta = {"name": name, "namespace": self.namespace}

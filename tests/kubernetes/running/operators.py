@@ -39,7 +39,7 @@ class Operators:
         """Its name in the lease. It may not lead yet."""
         self._made += 1
         name = f"operator-{self._made}"
-        command = [sys.executable, "-m", "midflight.operator", "--verbose"]
+        command = [sys.executable, "-m", "midflight.cli", "operator", "run", "--verbose"]
         command += ["--config", str(self._plane.kubeconfig), "--identity", name]
         command += ["--lease-namespace", NAMESPACE, "--node-loss", str(NODE_LOSS)]
         self._running[name] = Daemon(name, command, self.log(name), dict(os.environ))

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.manifests.rendering import objects_of
 from midflight.controller.spec import Container, Kind, Spec
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.job import objects_of
 from tests.kubernetes.plane.api import Api, ApiError, Json
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.pod_standard import faults
@@ -92,14 +92,14 @@ def test_a_scalein_of_nobody_is_refused_and_the_operator_lives(jobs: Jobs, opera
     jobs.idle("idle", workers=2)
     jobs.wait_workers("idle", 2)
     leader = operators.leader
-    wishes: dict[str, Json] = {
+    requests: dict[str, Json] = {
         "nothing": {},
         "null": {"toDelete": None},
         "zero": {"toDelete": {"count": 0}},
         "word": {"toDelete": {"count": "one"}},
         "text": {"toDelete": "all"},
     }
-    objects = [scalein(jobs, name, wish) for name, wish in wishes.items()]
+    objects = [scalein(jobs, name, request) for name, request in requests.items()]
     for each in objects:
         with pytest.raises(ApiError, match=r"spec\.toDelete"):
             jobs.create(each)
@@ -107,7 +107,7 @@ def test_a_scalein_of_nobody_is_refused_and_the_operator_lives(jobs: Jobs, opera
         jobs.create({**scalein(jobs, "void", {}), "spec": "nothing at all"})
         for each in objects:
             jobs.create(each)
-        for name in wishes:
+        for name in requests:
             ended = jobs.wait_scaled("ScaleIn", name)
             assert ended["status"]["phase"] == "ScaleFailed"
             assert "spec.toDelete" in condition(ended, "ScaleFailed")["message"]
@@ -116,9 +116,9 @@ def test_a_scalein_of_nobody_is_refused_and_the_operator_lives(jobs: Jobs, opera
     assert len(jobs.get("idle")["status"]["currentWorkers"]) == 2
 
 
-def scalein(jobs: Jobs, name: str, wish: Json) -> Json:
+def scalein(jobs: Jobs, name: str, request: Json) -> Json:
     meta = {"name": name, "namespace": jobs.namespace}
-    body = {"selector": {"name": "idle"}, **wish}
+    body = {"selector": {"name": "idle"}, **request}
     return {"apiVersion": API, "kind": "ScaleIn", "metadata": meta, "spec": body}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.manifests.rendering import objects_of
 from midflight.controller.spec import Container, Kind, Spec
+from midflight.kubernetes import names
+from midflight.kubernetes.manifests.job import objects_of
 from tests.kubernetes.plane.api import ApiError, Json
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.looking import CRD

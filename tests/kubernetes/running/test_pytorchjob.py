@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from midflight.backends.kubernetes import names
-from midflight.backends.kubernetes.names import SYNC
+from midflight.kubernetes import names
+from midflight.kubernetes.names import SYNC
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_git import served

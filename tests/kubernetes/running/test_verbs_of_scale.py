@@ -60,7 +60,7 @@ def test_a_scaleout_without_room_is_taken_back_or_keeps_what_came(jobs: Jobs):
     wait_replicas(jobs, "large", 3)
 
 
-def test_a_number_is_come_to_whatever_became_of_the_wish_before_it(jobs: Jobs):
+def test_a_size_is_reached_whatever_became_of_the_request_before_it(jobs: Jobs):
     jobs.idle("large", workers=3, most=8, gpus=4)
     jobs.wait_workers("large", 3)
     jobs.scale_out("large", "vain", 1, timeout=2)

@@ -4,8 +4,8 @@ import asyncio
 import base64
 import time
 
-from midflight.backends.kubernetes import names
 from midflight.backends.training import status
+from midflight.kubernetes import names
 from midflight.protocol.messages import MemberStatus, Status
 from midflight.protocol.wire import AsyncWire, dial
 from tests.kubernetes.running.jobs import Jobs

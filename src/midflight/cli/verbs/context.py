@@ -63,10 +63,10 @@ def shown(flag: str) -> dict[str, Any]:
 
 
 def _list(form: str) -> int:
-    from midflight.backends.kubernetes.client import connection_config
+    from midflight.kubernetes.api import kubeconfig
 
     given = common_flags.config() or os.environ.get("KUBECONFIG", "")
-    found = connection_config.contexts(connection_config.files(given, Path.home()))
+    found = kubeconfig.contexts(kubeconfig.files(given, Path.home()))
     names = [LOCAL, *(f"{KUBERNETES}:{name}" for name in found)]
     if not output.data(form, names, names):
         print("\n".join(names))

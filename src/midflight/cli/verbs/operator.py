@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from midflight.operator import main as operator
+    from midflight.kubernetes.operator import main as operator
 
     made = flags.VerbParser("operator run", "Runs the jobs of a cluster until it is stopped.")
     operator.add_options(made)

@@ -1,7 +1,8 @@
 """`midflight operator install`: puts the operator on a cluster, or another version of it.
 
-What is installed is decided in installing.py and applied piece by piece, the kinds first. Jobs that
-run are not touched. With `--dry-run` the manifests are printed, and no cluster is needed.
+What is installed is decided in `kubernetes/install/manifests.py` and applied piece by piece, the
+kinds first. Running jobs are not touched. With `--dry-run` the manifests are printed, and no
+cluster is needed.
 """
 
 import argparse
@@ -16,9 +17,9 @@ from midflight.cli.progress import Progress
 from midflight.errors import Refused
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.client.connection import Connection
-    from midflight.backends.kubernetes.install.applying import Done
-    from midflight.backends.kubernetes.install.installed import Operator
+    from midflight.kubernetes.api.connection import Connection
+    from midflight.kubernetes.install.apply import Done
+    from midflight.kubernetes.install.inspection import Operator
 
 KINDS_SECONDS = 60.0  # for the API server to serve new kinds
 
@@ -26,14 +27,14 @@ Objects = list[dict[str, Any]]
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes.install import installing
+    from midflight.kubernetes.install import manifests
 
     options = parser().read(argv)
-    namespace = options.said_namespace or options.namespaced or installing.NAMESPACE
-    image = options.image or installing.IMAGE
-    operator = installing.operator(namespace, image, options.replicas, options.namespaced)
+    namespace = options.said_namespace or options.namespaced or manifests.NAMESPACE
+    image = options.image or manifests.IMAGE
+    operator = manifests.operator(namespace, image, options.replicas, options.namespaced)
     if options.dry_run:
-        _show([*installing.kinds(), *operator], options.output)
+        _show([*manifests.kinds(), *operator], options.output)
         return 0
     done = install(connect(options), namespace, operator, options)
     output.data(options.output, [asdict(one) for one in done], (one.what for one in done))
@@ -46,21 +47,21 @@ def main(argv: Sequence[str]) -> int:
 def install(
     connection: "Connection", namespace: str, operator: Objects, options: argparse.Namespace
 ) -> "list[Done]":
-    from midflight.backends.kubernetes.install import applying, installed, uninstalling
+    from midflight.kubernetes.install import apply, inspection, removal
 
     scope, form = options.namespaced, options.output
     connection.version()  # or it is too old, before anything is changed
-    former = _former(installed.operators(connection, namespace), namespace, scope)
+    former = _former(inspection.operators(connection, namespace), namespace, scope)
     kinds = _kinds(connection)
     operator = _placed(connection, operator)
-    _wait("kinds", lambda: applying.being_deleted(connection, kinds), KINDS_SECONDS)
-    done = told(applying.apply(connection, kinds, options.take_over), form)
-    _wait("kinds", lambda: applying.not_served(connection, kinds), KINDS_SECONDS)
-    done += told(applying.apply(connection, operator, options.take_over), form)
+    _wait("kinds", lambda: apply.being_deleted(connection, kinds), KINDS_SECONDS)
+    done = told(apply.apply(connection, kinds, options.take_over), form)
+    _wait("kinds", lambda: apply.not_served(connection, kinds), KINDS_SECONDS)
+    done += told(apply.apply(connection, operator, options.take_over), form)
     for old in dict.fromkeys((scope, former.scope if former else scope)):
-        done += told(uninstalling.prune(connection, namespace, old, operator), form)
+        done += told(removal.prune(connection, namespace, old, operator), form)
     if options.wait:
-        _wait("operator", lambda: installed.not_ready(connection, namespace), options.timeout)
+        _wait("operator", lambda: inspection.not_ready(connection, namespace), options.timeout)
     return done
 
 
@@ -82,11 +83,11 @@ def _former(operators: "Iterable[Operator]", namespace: str, scope: str) -> "Ope
 
 def _kinds(connection: "Connection") -> Objects:
     """Without PyTorchJob where it is somebody else's."""
-    from midflight.backends.kubernetes.install import installed, installing
-    from midflight.backends.kubernetes.install.install_rbac import PYTORCH_CRD
+    from midflight.kubernetes.install import inspection, manifests
+    from midflight.kubernetes.install.rbac import PYTORCH_CRD
 
-    kinds = installing.kinds()
-    if not installed.stands_back(connection):
+    kinds = manifests.kinds()
+    if not inspection.stands_back(connection):
         return kinds
     messages.info(
         f"{PYTORCH_CRD} is there already and not ours (Kubeflow's, as a rule): it is left alone, "
@@ -97,28 +98,28 @@ def _kinds(connection: "Connection") -> Objects:
 
 def _placed(connection: "Connection", operator: Objects) -> Objects:
     """A namespace that somebody else has made is marked and not claimed."""
-    from midflight.backends.kubernetes.install import applying, installing
+    from midflight.kubernetes.install import apply, manifests
 
     space, *others = operator
-    there = applying.found(connection, space)
+    there = connection.find_object(space)
     if there is not None and "deletionTimestamp" in there["metadata"]:
         name = space["metadata"]["name"]
         raise Refused(f"the namespace {name} is being deleted; try again when it is gone")
-    if there is not None and not applying.is_ours(there):
-        space = installing.marked(space["metadata"]["name"])
+    if there is not None and not apply.is_ours(there):
+        space = manifests.marked(space["metadata"]["name"])
     return [space, *others]
 
 
 def _wait(what: str, look: Callable[[], str], seconds: float) -> None:
-    from midflight.backends.kubernetes.install import applying
+    from midflight.kubernetes.install import apply
 
     with Progress(f"waiting for the {what}") as progress:
-        applying.until(look, seconds, lambda text: setattr(progress, "text", text))
+        apply.until(look, seconds, lambda text: setattr(progress, "text", text))
 
 
 def _show(manifests: Objects, form: str) -> None:
     """YAML as kubectl reads it, unless something else was asked for."""
-    from midflight.backends.kubernetes.client.connection_paths import word
+    from midflight.kubernetes.api.paths import word
 
     whole = {"apiVersion": "v1", "kind": "List", "items": manifests}
     if form in ("json", "name"):

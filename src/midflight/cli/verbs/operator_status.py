@@ -13,19 +13,19 @@ from midflight.cli.output import table
 from midflight.errors import NotFound
 
 if TYPE_CHECKING:
-    from midflight.backends.kubernetes.install.installed import Kind, Operator
+    from midflight.kubernetes.install.inspection import Kind, Operator
 
 _COLUMNS = ("NAMESPACE", "JOBS OF", "VERSION", "READY", "LEADER", "IMAGE")
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes.install import installed, installing
+    from midflight.kubernetes.install import inspection, manifests
 
     options = parser().read(argv)
     connection = connect(options)
     server, version = connection.settings.server, connection.version()
-    kinds = installed.kinds(connection)
-    operators = installed.operators(connection, options.said_namespace or installing.NAMESPACE)
+    kinds = inspection.kinds(connection)
+    operators = inspection.operators(connection, options.said_namespace or manifests.NAMESPACE)
     if options.said_namespace:
         operators = [one for one in operators if one.namespace == options.said_namespace]
     whole = {

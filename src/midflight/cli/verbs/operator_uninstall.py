@@ -1,7 +1,7 @@
 """`midflight operator uninstall`: takes the operator off a cluster.
 
-Asks first. Where jobs are left, it wants to be told what becomes of them; uninstalling.py has the
-order in which things go.
+Asks first. Where jobs are left, it wants to be told what becomes of them;
+`kubernetes/install/removal.py` has the order in which things go.
 """
 
 import argparse
@@ -15,23 +15,23 @@ from midflight.errors import NotFound, Refused, UsageError
 
 
 def main(argv: Sequence[str]) -> int:
-    from midflight.backends.kubernetes.install import installed, installing, uninstalling
+    from midflight.kubernetes.install import inspection, manifests, removal
 
     options = parser().read(argv)
     if options.keep_jobs and options.delete_jobs:
         raise UsageError("wanted --keep-jobs or --delete-jobs, got both")
-    namespace = options.said_namespace or installing.NAMESPACE
+    namespace = options.said_namespace or manifests.NAMESPACE
     connection = connect(options)
-    operators = installed.operators(connection, namespace)
+    operators = inspection.operators(connection, namespace)
     here = next((one for one in operators if one.namespace == namespace), None)
     scope = here.scope if here else ""
     last = all(one.namespace == namespace for one in operators)
-    fate = _fate(len(installed.jobs(connection, scope)), options)
+    fate = _fate(len(inspection.jobs(connection, scope)), options)
     _confirm(f"the operator of {namespace} on {connection.settings.server}; {fate}", options.yes)
     if options.delete_jobs:
         able = here is not None and here.ready > 0
         with Progress("deleting jobs") as progress:
-            gone = uninstalling.delete_jobs(
+            gone = removal.delete_jobs(
                 connection,
                 scope,
                 options.timeout if able else 0.0,
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
             )
             told(gone, options.output)
     keep = options.keep_jobs
-    done = told(uninstalling.remove(connection, namespace, scope, keep, last), options.output)
+    done = told(removal.remove(connection, namespace, scope, keep, last), options.output)
     if not done:
         raise NotFound(f"{namespace} has no operator; see `{program.name()} operator status`")
     return 0

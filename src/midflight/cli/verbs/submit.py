@@ -92,20 +92,17 @@ def as_file(spec: Spec) -> dict[str, Any]:
 
 def _show_objects(spec: Spec, form: str) -> None:
     """As YAML for `kubectl apply -f -`, or as a JSON list. Nothing is asked of the cluster."""
-    from midflight.backends.kubernetes.client import (
-        connection_paths,
-        connection_user,
-        verb_submitting,
-    )
+    from midflight.kubernetes.api import paths, user
+    from midflight.kubernetes.verbs import submit
 
     settings = contexts.settings(contexts.now(common_flags.config()))
-    owner = connection_user.by_credentials(settings)
-    made = verb_submitting.rendered(shown(spec), owner)
+    owner = user.by_credentials(settings)
+    made = submit.rendered(shown(spec), owner)
     if form == "json":
         whole = {"apiVersion": "v1", "kind": "List", "items": made}
         print(json.dumps(whole, indent=2, ensure_ascii=False))
     elif form == "name":
-        print("\n".join(connection_paths.word(obj) for obj in made))
+        print("\n".join(paths.word(obj) for obj in made))
     else:
         print("---\n".join(output.as_yaml(obj) for obj in made), end="")
     if spec.secrets:

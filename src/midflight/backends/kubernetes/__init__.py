@@ -1,1 +1,0 @@
-"""Jobs on Kubernetes: what is pure (manifests, what an object means, status) and what is not."""

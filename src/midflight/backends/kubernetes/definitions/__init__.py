@@ -1,1 +1,0 @@
-"""The custom resources, with their schemas. Pure."""

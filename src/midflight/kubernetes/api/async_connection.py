@@ -1,0 +1,157 @@
+"""The operator's connection to the API server: lightkube with plain dictionaries and our errors.
+
+Every write asks `permit` first, which raises once this operator no longer leads: what was decided
+too late is not done.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx2
+from lightkube import AsyncClient
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.types import CascadeType, PatchType
+
+from midflight.errors import NotFound
+from midflight.kubernetes.api.errors import from_lightkube
+from midflight.kubernetes.api.paths import APIS, is_namespaced, plural
+
+Object = dict[str, Any]
+SECONDS = 20.0  # for an answer
+AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
+WATCH_SECONDS = 240  # after which a watch is begun anew
+_CHUNK = 500
+
+
+def _resource(kind: str, api: str = "") -> Any:
+    """lightkube's class for a kind; `api` where a cluster may have one of several versions."""
+    return _generic_resource(kind, api or APIS.get(kind, "v1"))
+
+
+@functools.cache  # lightkube registers each class, and takes it once
+def _generic_resource(kind: str, api: str) -> Any:
+    group, _, version = api.rpartition("/")
+    create = create_namespaced_resource if is_namespaced(kind) else create_global_resource
+    return create(group, version, kind, plural(kind))
+
+
+class AsyncConnection:
+    def __init__(self, client: AsyncClient, permit: Callable[[], None] = lambda: None) -> None:
+        self._client: Any = client  # its overloads know models only, and these are dictionaries
+        self.permit = permit
+        self.requests = 0
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    # --- reading ----------------------------------------------------------------------------
+
+    async def get(self, kind: str, namespace: str, name: str) -> Object:
+        where = {"namespace": namespace} if is_namespaced(kind) else {}
+        return dict(await self._do(self._client.get(_resource(kind), name, **where)))
+
+    async def find(self, kind: str, namespace: str, name: str) -> Object | None:
+        try:
+            return await self.get(kind, namespace, name)
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: str, namespace: str, labels: dict[str, str] | None = None
+    ) -> tuple[list[Object], str]:
+        """All of them, and the version of the list, to watch from."""
+        found: list[Object] = []
+        resource = _resource(kind)
+        self.requests += 1
+        try:
+            answer = self._client.list(resource, **_where(kind, namespace, labels, _CHUNK))
+            async for each in answer:
+                found.append({**each, "apiVersion": APIS.get(kind, "v1"), "kind": kind})
+            return found, answer.resourceVersion
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise from_lightkube(error) from None
+
+    async def watch(
+        self, kind: str, namespace: str, version: str, labels: dict[str, str] | None = None
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Changes after `version`; ends with an error, and never by itself."""
+        self.requests += 1
+        try:
+            more = {"resource_version": version, "server_timeout": WATCH_SECONDS}
+            where = _where(kind, namespace, labels)
+            async for what, each in self._client.watch(_resource(kind), **where, **more):
+                yield what, dict(each)
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise from_lightkube(error) from None
+
+    # --- writing ----------------------------------------------------------------------------
+
+    async def create(self, obj: Object) -> Object:
+        self.permit()
+        resource = _resource(obj["kind"], obj["apiVersion"])
+        namespace = obj["metadata"]["namespace"]
+        made = self._client.create(resource.from_dict(obj), namespace=namespace)
+        return dict(await self._do(made))
+
+    async def patch(self, kind: str, namespace: str, name: str, change: Object) -> Object:
+        """A merge patch: what is None goes."""
+        self.permit()
+        resource = _resource(kind)
+        answer = self._client.patch(
+            resource, name, change, namespace=namespace, patch_type=PatchType.MERGE
+        )
+        return dict(await self._do(answer))
+
+    async def replace(self, obj: Object) -> Object:
+        self.permit()
+        return await self._replace(_resource(obj["kind"]), obj)
+
+    async def replace_status(self, obj: Object) -> Object:
+        """Changed if somebody else has changed the object meanwhile."""
+        self.permit()
+        return await self._replace(_resource(obj["kind"]).Status, obj)
+
+    async def _replace(self, resource: Any, obj: Object) -> Object:
+        meta = obj["metadata"]
+        answer = self._client.replace(
+            resource.from_dict(obj), name=meta["name"], namespace=meta["namespace"]
+        )
+        return dict(await self._do(answer))
+
+    async def delete(self, kind: str, namespace: str, name: str, grace: int | None = None) -> None:
+        """One that is not there is fine."""
+        await self._delete(kind, namespace, name, grace_period=grace)
+
+    async def delete_after_its_things(self, kind: str, namespace: str, name: str) -> None:
+        """What it owns goes first; one that is being deleted otherwise goes like this from now."""
+        await self._delete(kind, namespace, name, cascade=CascadeType.FOREGROUND)
+
+    async def _delete(self, kind: str, namespace: str, name: str, **how: Any) -> None:
+        self.permit()
+        with contextlib.suppress(NotFound):
+            await self._do(self._client.delete(_resource(kind), name, namespace=namespace, **how))
+
+    # --- both -------------------------------------------------------------------------------
+
+    async def _do(self, request: Any) -> Any:
+        try:
+            async with self._gate:
+                self.requests += 1
+                return await request
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise from_lightkube(error) from None
+
+
+def _where(
+    kind: str, namespace: str, labels: dict[str, str] | None, chunk: int | None = None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"labels": labels}
+    if is_namespaced(kind):
+        found["namespace"] = namespace
+    if chunk is not None:
+        found["chunk_size"] = chunk
+    return found

@@ -1,0 +1,98 @@
+"""The names that everything on a cluster goes by: groups, labels, annotations, paths, objects.
+
+Each stands here once; who renders an object and who looks for it must agree. What belongs to a job
+is named after it, so that `kubectl get all` reads like the guides.
+"""
+
+GROUP = "kai.alibabacloud.com"
+VERSION = "v1alpha1"
+API = f"{GROUP}/{VERSION}"
+TRAININGJOB, SCALEOUT, SCALEIN = "TrainingJob", "ScaleOut", "ScaleIn"
+PYTORCH_GROUP, PYTORCH_VERSION = "kubeflow.org", "v1"
+PYTORCH_API = f"{PYTORCH_GROUP}/{PYTORCH_VERSION}"
+PYTORCHJOB = "PyTorchJob"
+JOB_KINDS = {"etjob": TRAININGJOB, "pytorchjob": PYTORCHJOB}
+JOB_TYPES = {kind: name for name, kind in JOB_KINDS.items()}
+
+# --- labels and annotations -----------------------------------------------------------------------
+
+OURS = "midflight.dev"
+MANAGER = "midflight"
+MANAGED_BY = "app.kubernetes.io/managed-by"  # MANAGER: ours to look after
+JOB = f"{OURS}/job"  # label of whatever belongs to a job: the job's name
+KIND = f"{OURS}/kind"  # label of pods: etjob | pytorchjob
+ROLE = f"{OURS}/role"  # label of pods: launcher | master | worker | code
+INDEX = f"{OURS}/index"  # label of workers and masters
+ATTEMPT = f"{OURS}/attempt"  # label of pods: which start of that instance it is
+HOSTS = f"{OURS}/hosts"  # annotation of a launcher: changes with its hostfile, so kubelets look
+RUN_IN = f"{OURS}/run-in"  # annotation of a job: auto | launcher | workers
+SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
+SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
+SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
+FINALIZER = f"{OURS}/cleanup"
+KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
+SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
+SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"  # annotation, "true": stop all of it
+SPOT = "job-supervisor.kube-ai.io/spot-instance"
+MAX_WAIT = "job-supervisor.kube-ai.io/max-wait-time"  # seconds
+POD_GROUP = "pod-group.scheduling.sigs.k8s.io/name"
+POD_GROUP_MIN = "pod-group.scheduling.sigs.k8s.io/min-available"
+SCHEDULING_GROUP, SCHEDULING_VERSION = "scheduling.x-k8s.io", "v1alpha1"
+SCHEDULING_API = f"{SCHEDULING_GROUP}/{SCHEDULING_VERSION}"
+PODGROUP = "PodGroup"
+POD_GROUP_MEMBER = f"{SCHEDULING_GROUP}/pod-group"  # label of pods: their PodGroup's name
+GPU = "nvidia.com/gpu"
+
+# --- inside pods ----------------------------------------------------------------------------------
+
+PORT = 47100  # where a job's coordinator listens
+MASTER_PORT = 23456  # of a PyTorchJob of fixed size
+EDL = "/etc/edl"  # hostfile and discover_hosts.sh, as the guides have them
+TOKEN_DIR = "/etc/midflight"
+TOKEN_FILE = f"{TOKEN_DIR}/token"
+JOB_DIR = "/var/run/midflight"  # a pod's own, gone with it
+RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
+CODE_DIR = "/code"
+
+# --- a job's own objects --------------------------------------------------------------------------
+
+
+def pod_group(kind: str, job: str) -> str:
+    """`kind`: etjob or pytorchjob."""
+    return f"{kind}-{job}"
+
+
+def launcher_service(job: str) -> str:
+    return f"{job}-launcher"
+
+
+def master_service(job: str) -> str:
+    return f"{job}-master-0"
+
+
+def token_secret(job: str) -> str:
+    return f"{job}-token"
+
+
+def config_map(job: str) -> str:
+    """Holds the hostfile and the discovery script."""
+    return f"{job}-config"
+
+
+def state_map(job: str) -> str:
+    """Where the job's coordinator keeps its state, for the next launcher to find."""
+    return f"{job}-state"
+
+
+def service_account(job: str) -> str:
+    """Of the launcher; its role lets it read and write the state, and nothing else."""
+    return f"{job}-launcher"
+
+
+def git_secret(job: str) -> str:
+    return f"{job}-git"
+
+
+def code_pod(job: str) -> str:
+    """Finds out which commit a job's code is at, once for all of its pods."""
+    return f"{job}-code"

@@ -1,0 +1,7 @@
+"""The operator: the reconcile loop for jobs whose instances are pods.
+
+`informer.py` and `cache.py` hold what the API server says, `reconciler.py` reconciles one job
+whenever something about it changes, `executor.py` carries out what was decided, and
+`leader_election.py` makes sure that one operator leads. `decision.py`, `orders.py` and
+`scale_requests.py` are pure: they decide, on top of `midflight.controller`.
+"""

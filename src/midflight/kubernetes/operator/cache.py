@@ -1,0 +1,114 @@
+"""The cache that all reconcilers share: informers and their indices, the API, clock and counts."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from midflight.kubernetes import names
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.api.paths import EVERYWHERE
+from midflight.kubernetes.operator import scale_requests
+from midflight.kubernetes.operator.event_recorder import EventRecorder
+from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
+from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
+
+OURS = {names.MANAGED_BY: names.MANAGER}
+
+
+@dataclass
+class Counts:
+    reconciles: int = 0
+    failures: int = 0
+
+
+class Cache:
+    def __init__(
+        self,
+        api: AsyncConnection,
+        namespace: str,
+        kinds: tuple[str, ...],
+        wake: Callable[[Key], None],
+    ) -> None:
+        """`namespace`: the one to look after, or all; `wake` hears of jobs to look at.
+
+        Whoever looks after one namespace only has no right to look at nodes.
+        """
+        self._wake = wake
+        self.api = api
+        self.clock = time.time
+        self.counts = Counts()
+        self.recorder = EventRecorder(api, self.clock)
+        self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
+        self.scalers: JobIndex[Object] = JobIndex(scale_requests.job_of, wake)
+        self._jobs = {
+            kind: Informer(api, kind, namespace, slim, lambda key, _: wake(key)) for kind in kinds
+        }
+        self._pods: Informer[Pod] = Informer(
+            api, "Pod", namespace, read_pod, self._pod_changed, OURS
+        )
+        self._scalers = {
+            kind: Informer(api, kind, namespace, slim, self._scaler_noter(kind))
+            for kind in (names.SCALEOUT, names.SCALEIN)
+        }
+        self._nodes: Informer[bool] | None = None
+        if namespace == EVERYWHERE:
+            self._nodes = Informer(api, "Node", namespace, node_answers, self._node_changed)
+        self.silent: set[str] = set()  # nodes whose kubelets are not heard of
+
+    @property
+    def informers(self) -> "list[Informer[Object] | Informer[Pod] | Informer[bool]]":
+        nodes = [] if self._nodes is None else [self._nodes]
+        return [*self._jobs.values(), self._pods, *self._scalers.values(), *nodes]
+
+    def jobs(self) -> list[tuple[str, str, str]]:
+        """Kind, namespace and name of each."""
+        return [(kind, *key) for kind, informer in self._jobs.items() for key in informer.items]
+
+    @property
+    def pod_count(self) -> int:
+        return len(self._pods.items)
+
+    def kinds_of(self, key: Key) -> list[str]:
+        return [kind for kind, informer in self._jobs.items() if key in informer.items]
+
+    def job(self, kind: str, namespace: str, name: str) -> Object | None:
+        return self._jobs[kind].items.get((namespace, name))
+
+    def put_job(self, obj: Object) -> Object:
+        self._jobs[obj["kind"]].put(obj)
+        return obj
+
+    def put_scaler(self, obj: Object) -> None:
+        self._scalers[obj["kind"]].put(obj)
+
+    def put_pod(self, obj: Object) -> None:
+        self._pods.put(obj)
+
+    def _pod_changed(self, key: Key, pod: Pod | None) -> None:
+        self.pods.note(key, pod, key in self._pods.items)
+
+    def _node_changed(self, key: Key, answers: bool | None) -> None:
+        _, name = key
+        there = self._nodes is not None and key in self._nodes.items
+        silent = not answers or not there
+        if silent == (name in self.silent):
+            return
+        (self.silent.add if silent else self.silent.discard)(name)
+        for pod in self._pods.items.values():
+            if pod.node == name:
+                self._wake((pod.namespace, pod.job))
+
+    def _scaler_noter(self, kind: str) -> Callable[[Key, Object | None], None]:
+        """A ScaleOut and a ScaleIn may have the same name."""
+
+        def note(key: Key, item: Object | None) -> None:
+            namespace, name = key
+            self.scalers.note((namespace, f"{kind}/{name}"), item, key in self._scalers[kind].items)
+
+        return note
+
+
+def slim(obj: Object) -> Object:
+    """Without what nobody here reads."""
+    meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {**obj, "metadata": meta}

@@ -1,0 +1,86 @@
+"""Records what happened as Kubernetes Events on the job or on the pod concerned.
+
+They are for people: one that cannot be written is dropped, and nothing waits for them. The same
+message about the same object is written once a minute.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from midflight.controller.commands import Record
+from midflight.errors import MidflightError
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.resources.status import time_text
+
+COMPONENT = "midflight-operator"
+AGAIN = 60.0  # seconds
+MOST_WAITING = 500
+_REMEMBERED = 2000
+
+log = logging.getLogger("midflight.operator")
+
+
+class EventRecorder:
+    def __init__(self, api: AsyncConnection, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._queue: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
+        self._complained = float("-inf")
+        self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
+
+    def note(self, obj: Mapping[str, Any], record: Record) -> None:
+        event = event_of(obj, record, self._clock(), secrets.token_hex(6))
+        about = (record.key, record.source, record.reason, record.message)
+        now = self._clock()
+        if now - self._said.get(about, float("-inf")) < AGAIN:
+            return
+        self._said[about] = now
+        self._said.move_to_end(about)
+        if len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        if self._queue.full():
+            if now - self._complained > AGAIN:
+                self._complained = now
+                log.warning("more events than can be written: some are dropped")
+            return
+        self._queue.put_nowait(event)
+
+    async def run(self) -> None:
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create(event)
+            except MidflightError as error:
+                log.info("an event was not written: %s", error)
+
+
+def event_of(obj: Mapping[str, Any], record: Record, now: float, mark: str) -> Object:
+    meta = obj["metadata"]
+    kind, _, name = record.source.partition("/")
+    about: Object = {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "namespace": meta["namespace"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+    }
+    if kind == "instance":
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": meta["namespace"], "name": name}
+    at = time_text(now)
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{about['name']}.{mark}", "namespace": meta["namespace"]},
+        "involvedObject": about,
+        "type": record.kind,
+        "reason": record.reason,
+        "message": record.message[:1000],
+        "source": {"component": COMPONENT},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }

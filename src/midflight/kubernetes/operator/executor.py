@@ -1,0 +1,268 @@
+"""Carries out what was decided for one job: at the API server, and at the job's coordinator.
+
+Everything here may be done twice: what exists already is adopted, what is gone already is fine. A
+pod that cannot be created does not fail the job: the reason is kept in `delays` until it can be.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from midflight.backends import training, words
+from midflight.controller.commands import AskResize
+from midflight.controller.events import (
+    CodeNotFetched,
+    Event,
+    InstanceNotStarted,
+    ResizeEnded,
+    ResizeProgressed,
+)
+from midflight.controller.state import Job
+from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
+from midflight.kubernetes import names
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.api.errors import Rejected, UnknownKind
+from midflight.kubernetes.operator import orders
+from midflight.kubernetes.operator.orders import (
+    CreateCodePod,
+    CreatePod,
+    DeletePod,
+    Order,
+    Pods,
+    launcher_ip,
+)
+from midflight.kubernetes.pods import PodDefaults, code, dependents
+from midflight.kubernetes.pods import pod as pods
+from midflight.protocol.messages import StopRequested
+from midflight.protocol.wire import AsyncWire, dial
+
+CALLER = "midflight-operator"
+AT_ONCE = 16  # requests of one job at a time
+PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
+END_SECONDS = 3.0  # for a training to end before its pods are told to
+READABLE = ("Pod", "ConfigMap")  # the operator may read these, and sees whose they are
+RETRY = 1.0  # seconds until a pod that could not be created is tried again
+
+log = logging.getLogger("midflight.operator")
+Tell = Callable[[Event], None]
+
+
+@dataclass
+class Executor:
+    """Of one job."""
+
+    api: AsyncConnection
+    defaults: PodDefaults
+    secret: bytes = field(repr=False)  # the operator's own
+    tell: Tell
+    put_pod: Callable[[Object], None]
+    clock: Callable[[], float]
+    delays: dict[str, str] = field(default_factory=dict)  # instance to reason
+    retry_at: float | None = None
+    _has_dependents: bool = False
+    _hosts: tuple[object, ...] | None = None  # what was last written
+    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+
+    def close(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+
+    # --- pods -------------------------------------------------------------------------------
+
+    async def carry_out(self, obj: Object, job: Job, orders: list[Order]) -> None:
+        creations = [order for order in orders if isinstance(order, CreatePod)]
+        deletions = [order for order in orders if isinstance(order, DeletePod)]
+        namespace = job.spec.namespace
+        await _in_parallel(
+            [
+                self.api.delete("Pod", namespace, each.name, _notice(obj, job, each))
+                for each in deletions
+            ]
+        )
+        self.retry_at = None
+        if any(isinstance(order, CreateCodePod) for order in orders):
+            await self._start_code(obj, job)
+        if creations and await self._ensure_dependents(obj, job, creations):
+            await _in_parallel([self._start(obj, job, each.instance) for each in creations])
+        known = {*job.instances, names.code_pod(job.spec.name)}
+        self.delays = {name: why for name, why in self.delays.items() if name in known}
+
+    async def _ensure_dependents(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
+        """What must exist before any pod of the job does; whether it exists now."""
+        if self._has_dependents:
+            return True
+        made = dependents.objects(obj, job, self.token(job), self.defaults, PDB_API)
+        try:
+            await _in_parallel([self._create(each) for each in made])
+        except (Rejected, Unreachable) as error:
+            for each in creations:
+                self._delay(each.instance, f"what it needs cannot be created: {error}")
+            return False
+        self._has_dependents = True
+        return True
+
+    async def _start(self, obj: Object, job: Job, name: str) -> None:
+        instance = job.instances[name]
+        if wrong := await self._create_pod(
+            name, lambda: pods.render(obj, job, instance, self.defaults)
+        ):
+            told = (self.clock(), job.key, name, instance.attempt, wrong)
+            self.tell(InstanceNotStarted(*told))
+
+    async def _start_code(self, obj: Object, job: Job) -> None:
+        name = names.code_pod(job.spec.name)
+        if wrong := await self._create_pod(name, lambda: code.code_pod(obj, job, self.defaults)):
+            self.tell(CodeNotFetched(self.clock(), job.key, wrong))
+
+    async def _create_pod(self, name: str, render: Callable[[], Object]) -> str:
+        """What is wrong with the pod for good; a reason that may pass is kept as its delay."""
+        try:
+            await self._create(render())
+        except (Rejected, Unreachable, UsageError) as error:
+            if isinstance(error, Rejected) and error.for_good:
+                return str(error)
+            self._delay(name, str(error))
+        else:
+            self.delays.pop(name, None)
+        return ""
+
+    def _delay(self, instance: str, reason: str) -> None:
+        self.delays[instance] = reason
+        self.retry_at = self.clock() + RETRY
+
+    async def _create(self, obj: Object) -> None:
+        try:
+            made = await self.api.create(obj)
+        except Exists:
+            if obj["kind"] not in READABLE:
+                return
+            made = await self._adopt(obj)
+        except (NotFound, UnknownKind):
+            if obj["kind"] == names.PODGROUP:
+                log.info("no PodGroups here: %s has its labels alone", obj["metadata"]["name"])
+                return
+            if obj["apiVersion"] != PDB_API:
+                raise
+            await self._create({**obj, "apiVersion": OLD_PDB_API})
+            return
+        if obj["kind"] == "Pod":
+            self.put_pod(made)
+
+    async def _adopt(self, obj: Object) -> Object:
+        """The one that is there already, if it belongs to this job."""
+        kind, meta = obj["kind"], obj["metadata"]
+        found = await self.api.get(kind, meta["namespace"], meta["name"])
+        if not _owners(found) & _owners(obj):
+            text = f"there is a {kind} {meta['name']} already that is not this job's"
+            raise Rejected(409, f"{text}: delete it, or give the job another name")
+        return found
+
+    # --- hosts ------------------------------------------------------------------------------
+
+    async def write_hosts(
+        self, obj: Object, job: Job, hosts: Mapping[str, int], found: Pods
+    ) -> None:
+        """The hostfile, and a nudge to the launcher's kubelet to look at it now."""
+        chief = next((pod for pod in found.values() if pod.role in ("launcher", "master")), None)
+        now = (tuple(sorted(hosts.items())), chief.uid if chief is not None else "")
+        if now == self._hosts or (not self._has_dependents and not hosts):
+            return
+        made = dependents.hosts(obj, hosts)
+        meta = made["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        await self.api.patch("ConfigMap", namespace, name, {"data": made["data"]})
+        if chief is not None:
+            mark = hashlib.sha256(repr(now[0]).encode()).hexdigest()[:16]
+            change = {"metadata": {"annotations": {names.HOSTS: mark}}}
+            await self.api.patch("Pod", namespace, chief.name, change)
+        self._hosts = now
+
+    async def forget_run(self, job: Job) -> None:
+        """What the job's coordinator kept for the next launcher; that one begins anew."""
+        nothing = {"data": None, "binaryData": None}
+        name = names.state_map(job.spec.name)
+        with contextlib.suppress(NotFound):
+            await self.api.patch("ConfigMap", job.spec.namespace, name, nothing)
+
+    # --- the training -----------------------------------------------------------------------
+
+    def ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
+        """Once for each operation at a time; the answer is told."""
+        if (former := self._asking.get(command.operation)) is None or former.done():
+            work = self._ask(command, job, find)
+            self._asking[command.operation] = asyncio.create_task(work)
+
+    async def _ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
+        key, operation = command.key, command.operation
+
+        def progress(line: str) -> None:
+            self.tell(ResizeProgressed(self.clock(), key, operation, line))
+
+        async def call() -> AsyncWire:
+            return await self._dial(job, find())
+
+        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
+        wish = training.Wish(command.members, command.leaving, command.request, command.again)
+        try:
+            ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
+        except MidflightError as error:
+            ok, detail = False, str(error)
+        except Exception as error:  # whatever it is, the operation must come to an end
+            log.exception("a bug: %s could not be asked", operation)
+            ok, detail = False, f"a bug: {error!r}"
+        self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
+
+    async def end_training(self, job: Job, found: Pods, why: str) -> None:
+        """Before its pods go: a launcher that is merely told to go leaves its workers training."""
+        if not words.uses_midflight(job.spec.command, job.spec.run_in):
+            return
+        with contextlib.suppress(MidflightError, TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                wire = await self._dial(job, found)
+                try:
+                    wire.send(StopRequested(why))
+                    while True:  # until it hangs up
+                        await wire.receive()
+                finally:
+                    wire.close()
+
+    async def _dial(self, job: Job, found: Pods) -> AsyncWire:
+        if not (address := launcher_ip(job, found)):
+            raise Unreachable("its launcher is not up")
+        secret = self.token(job).encode()
+        return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+
+    def token(self, job: Job) -> str:
+        """The job's own secret: it follows from ours, so that we never have to read one."""
+        text = f"{job.key}/{job.uid}".encode()
+        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+
+
+def _notice(obj: Object, job: Job, order: DeletePod) -> int:
+    """Seconds for a pod to end: what its template says, where it does and there is no hurry."""
+    if order.grace <= orders.AT_ONCE or order.name not in job.instances:
+        return order.grace
+    return pods.own_grace(obj, job.instances[order.name]) or order.grace
+
+
+def _owners(obj: Object) -> set[str]:
+    return {each["uid"] for each in obj["metadata"].get("ownerReferences") or ()}
+
+
+async def _in_parallel(requests: list[Any]) -> None:
+    """Some at a time; the first error is raised once all are done."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def one(request: Any) -> None:
+        async with gate:
+            await request
+
+    results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result

@@ -1,0 +1,150 @@
+"""An informer keeps the objects of one kind as the API server has them: one list, then a watch.
+
+Whatever breaks the watch (the server restarts, the version is too old), it lists again, after a
+growing pause. `keep` makes what is kept of an object; `changed` is called with every key that is
+new, changed or gone. A `JobIndex` finds what an informer keeps by the job it belongs to.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from midflight.errors import MidflightError
+from midflight.kubernetes.api.async_connection import WATCH_SECONDS, AsyncConnection, Object
+
+T = TypeVar("T")
+Key = tuple[str, str]  # namespace, name
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+SILENCE = WATCH_SECONDS + 30.0  # a watch that says nothing for so long is dead
+
+log = logging.getLogger("midflight.operator")
+
+
+class Informer(Generic[T]):
+    def __init__(
+        self,
+        api: AsyncConnection,
+        kind: str,
+        namespace: str,
+        keep: Callable[[Object], T],
+        changed: Callable[[Key, T | None], None],
+        labels: dict[str, str] | None = None,
+    ) -> None:
+        self.kind = kind
+        self.items: dict[Key, T] = {}
+        self.synced = asyncio.Event()
+        self._versions: dict[Key, int] = {}  # of each item
+        self._api = api
+        self._namespace = namespace
+        self._keep = keep
+        self._changed = changed
+        self._labels = labels
+
+    async def run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._list()
+                pause = FIRST_PAUSE
+                await self._follow()
+            except TimeoutError:
+                log.warning("the watch on %s was silent for too long; listing again", self.kind)
+            except MidflightError as error:
+                log.warning("watching %s: %s; trying again", self.kind, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+
+    def put(self, obj: Object) -> None:
+        """What the API server has just answered: nobody has to wait for the watch to say so.
+
+        The watch may have been faster, and may have said more by now.
+        """
+        key = _key(obj)
+        if _version(obj) <= self._versions.get(key, 0):
+            return
+        self._versions[key] = _version(obj)
+        self.items[key] = self._keep(obj)
+        self._changed(key, self.items[key])
+
+    async def _list(self) -> None:
+        found, self._version = await self._api.list(self.kind, self._namespace, self._labels)
+        fresh = {_key(obj): self._keep(obj) for obj in found}
+        gone = [(key, old) for key, old in self.items.items() if key not in fresh]
+        self.items = fresh
+        self._versions = {_key(obj): _version(obj) for obj in found}
+        self.synced.set()
+        for key, item in fresh.items():
+            self._changed(key, item)
+        for key, old in gone:
+            self._changed(key, old)
+
+    async def _follow(self) -> None:
+        changes = self._api.watch(self.kind, self._namespace, self._version, self._labels)
+        try:
+            while True:
+                async with asyncio.timeout(SILENCE):
+                    what, obj = await anext(changes)
+                self._take(what, obj)
+        except StopAsyncIteration:
+            return
+        finally:
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    def _take(self, what: str, obj: Object) -> None:
+        key = _key(obj)
+        if what == "DELETED":
+            item: T | None = self.items.pop(key, None)
+            self._versions.pop(key, None)
+        elif what in ("ADDED", "MODIFIED"):
+            item = self.items[key] = self._keep(obj)
+            self._versions[key] = _version(obj)
+        else:
+            return  # a bookmark
+        self._changed(key, item)
+
+
+class JobIndex(Generic[T]):
+    """What an informer holds, found by the job it belongs to."""
+
+    def __init__(self, job_of: Callable[[T], str], wake: Callable[[Key], None]) -> None:
+        self._job_of = job_of
+        self._wake = wake
+        self._found: dict[Key, dict[str, T]] = defaultdict(dict)
+        self._places: dict[Key, Key] = {}  # of each thing, the job under which it stands
+
+    def of(self, job: Key) -> Mapping[str, T]:
+        """By name."""
+        return self._found.get(job, {})
+
+    def jobs(self) -> list[Key]:
+        """Of all that is here."""
+        return list(self._found)
+
+    def note(self, key: Key, item: T | None, there: bool) -> None:
+        """A change; `there`: it exists, and this is it."""
+        namespace, name = key
+        former = self._places.pop(key, None)
+        if former is not None:
+            self._found[former].pop(name, None)
+            if not self._found[former]:
+                del self._found[former]
+            self._wake(former)
+        if there and item is not None:
+            job = (namespace, self._job_of(item))
+            self._found[job][name] = item
+            self._places[key] = job
+            if job != former:
+                self._wake(job)
+
+
+def _key(obj: Object) -> Key:
+    meta = obj["metadata"]
+    return meta.get("namespace") or "", meta["name"]
+
+
+def _version(obj: Object) -> int:
+    """Which of two states of an object is the later one."""
+    text = str(obj["metadata"].get("resourceVersion"))
+    return int(text) if text.isdecimal() else 0

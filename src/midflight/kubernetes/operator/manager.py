@@ -1,0 +1,219 @@
+"""The operator: waits until it leads, then reconciles every job until it no longer leads.
+
+There is a reconciler for each job, from the job's creation to its end. An operator that stops
+leading stops at once; what runs in the cluster goes on, and the next leader takes it up.
+"""
+
+import asyncio
+import base64
+import logging
+import secrets
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from midflight.errors import Exists, JobFailed, NotFound, Unreachable
+from midflight.kubernetes import names
+from midflight.kubernetes.api.async_connection import AsyncConnection
+from midflight.kubernetes.api.paths import EVERYWHERE
+from midflight.kubernetes.operator.cache import Cache
+from midflight.kubernetes.operator.executor import Executor, Tell
+from midflight.kubernetes.operator.health import Figures
+from midflight.kubernetes.operator.informer import Key
+from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
+from midflight.kubernetes.operator.reconciler import JobReconciler
+from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
+from midflight.kubernetes.pods import PodDefaults
+
+LEASE = "midflight-operator"
+KEY_SECRET = f"{LEASE}-key"  # from which the secrets of all jobs are derived
+CRD = "CustomResourceDefinition"
+NO_DEFINITIONS = (
+    "the cluster does not know TrainingJobs: run `midflight operator install` with the right to "
+    "make CustomResourceDefinitions"
+)
+
+log = logging.getLogger("midflight.operator")
+
+
+@dataclass(frozen=True)
+class Settings:
+    identity: str
+    namespace: str  # its own: of the lease and of its key
+    watched: str = EVERYWHERE  # the namespace it looks after
+    runtime_image: str = ""
+    node_loss: int = 30  # seconds
+    listen: tuple[str, int] | None = None
+    pytorch: bool | None = None  # None: if the definition is ours
+
+
+class Manager:
+    def __init__(self, client: Any, settings: Settings) -> None:
+        self._settings = settings
+        lease_api = AsyncConnection(client)
+        self.leadership = LeaderElection(lease_api, settings.namespace, LEASE, settings.identity)
+        self._plain = lease_api
+        self._api = AsyncConnection(client, self.leadership.permit)
+        self._cache: Cache | None = None
+        self._secret = b""  # from which the secrets of all jobs are derived
+        self._unclaimed: UnclaimedScalers | None = None
+        self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
+        self._reconcilers: dict[tuple[str, str, str], JobReconciler] = {}
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open = False  # reconcilers may be started
+
+    async def run(self) -> None:
+        """Waits to lead, leads, and waits again when it no longer does, until it is cancelled."""
+        await self._check_definitions()
+        while True:
+            log.info("%s waits for the lease", self._settings.identity)
+            await self.leadership.acquire()
+            log.info("%s leads", self._settings.identity)
+            try:
+                await self._lead()
+            except (NotLeader, Unreachable) as error:
+                log.warning("%s; jobs go on", error)
+                self.leadership.held = False
+
+    async def _lead(self) -> None:
+        """Ends with NotLeader, and leaves nothing running."""
+        self._secret = await _own_key(self._plain, self._settings.namespace)
+        kinds = await self._kinds()
+        self._cache = cache = Cache(self._api, self._settings.watched, kinds, self._wake)
+        self._broken = asyncio.get_running_loop().create_future()
+        tasks = [asyncio.create_task(informer.run()) for informer in cache.informers]
+        tasks.append(asyncio.create_task(cache.recorder.run()))
+        self._unclaimed = UnclaimedScalers(cache)
+        tasks.append(asyncio.create_task(self._unclaimed.run()))
+        lead = asyncio.create_task(self.leadership.keep())
+        try:
+            synced = asyncio.gather(*(informer.synced.wait() for informer in cache.informers))
+            tasks.append(asyncio.create_task(self._begin(synced)))
+            done, _ = await asyncio.wait(
+                {lead, self._broken, *tasks[:-1]}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                each.result()
+            raise NotLeader(f"{self._settings.identity} does not lead any more")
+        finally:
+            self._open = False
+            everything = [lead, *tasks, *self._tasks.values()]
+            for task in everything:
+                task.cancel()
+            await asyncio.gather(*everything, return_exceptions=True)
+            self._cache = None
+
+    async def _begin(self, synced: "asyncio.Future[Any]") -> None:
+        """Nothing is decided before everything there is has been seen."""
+        await synced
+        assert self._cache is not None
+        self._open = True
+        for job in self._cache.jobs():
+            self._start(*job)
+        assert self._unclaimed is not None
+        for key in self._cache.scalers.jobs():
+            self._unclaimed.note(key)
+
+    def figures(self) -> Figures:
+        cache = self._cache
+        phases = Counter[str]()
+        if cache is not None:
+            for kind, namespace, name in cache.jobs():
+                obj = cache.job(kind, namespace, name) or {}
+                phases[(obj.get("status") or {}).get("phase") or "New"] += 1
+        return Figures(
+            leading=self.leadership.held,
+            jobs=dict(phases),
+            pods=cache.pod_count if cache is not None else 0,
+            reconciles=cache.counts.reconciles if cache is not None else 0,
+            failures=cache.counts.failures if cache is not None else 0,
+            requests=self._api.requests + self._plain.requests,
+        )
+
+    def ready(self) -> bool:
+        """A standby is; one that leads is once it knows what there is."""
+        cache = self._cache
+        return cache is None or all(informer.synced.is_set() for informer in cache.informers)
+
+    # --- reconcilers ----------------------------------------------------------------------------
+
+    def _wake(self, key: Key) -> None:
+        if not self._open or self._cache is None:
+            return
+        for kind in self._cache.kinds_of(key):
+            self._start(kind, *key)
+        if self._unclaimed is not None:
+            self._unclaimed.note(key)
+        for kind in (names.TRAININGJOB, names.PYTORCHJOB):
+            if (reconciler := self._reconcilers.get((kind, *key))) is not None:
+                reconciler.wake()
+
+    def _start(self, kind: str, namespace: str, name: str) -> None:
+        identity = (kind, namespace, name)
+        if identity in self._reconcilers or self._cache is None:
+            return
+        reconciler = JobReconciler(self._cache, self._make_executor, identity)
+        self._reconcilers[identity] = reconciler
+        task = asyncio.create_task(reconciler.run())
+        self._tasks[identity] = task
+        task.add_done_callback(lambda done: self._ended(identity, done))
+
+    def _ended(self, identity: tuple[str, str, str], task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(identity, None)
+        self._reconcilers.pop(identity, None)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None and not self._broken.done():
+            self._broken.set_exception(error)
+        elif self._open and self._cache is not None:  # it may have come back meanwhile
+            kind, *key = identity
+            if kind in self._cache.kinds_of((key[0], key[1])):
+                self._start(*identity)
+
+    # --- what there is ----------------------------------------------------------------------
+
+    async def _check_definitions(self) -> None:
+        if await self._plain.find(CRD, "", f"trainingjobs.{names.GROUP}") is None:
+            raise JobFailed(NO_DEFINITIONS)
+
+    async def _kinds(self) -> tuple[str, ...]:
+        """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
+        found = await self._plain.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
+        labels = (found or {}).get("metadata", {}).get("labels") or {}
+        ours = labels.get(names.MANAGED_BY) == names.MANAGER
+        wanted = ours if self._settings.pytorch is None else self._settings.pytorch
+        if found is not None and not wanted:
+            log.info("PyTorchJobs are another operator's here: standing back")
+        both = found is not None and wanted
+        return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
+
+    def _make_executor(self, tell: Tell) -> Executor:
+        """Of one job."""
+        assert self._cache is not None
+        defaults = PodDefaults(self._settings.runtime_image, self._settings.node_loss)
+        cache = self._cache
+        return Executor(self._api, defaults, self._secret, tell, cache.put_pod, cache.clock)
+
+
+async def _own_key(api: AsyncConnection, namespace: str) -> bytes:
+    """Made by the first operator that needs it, and kept for all that follow."""
+    try:
+        return _key_of(await api.get("Secret", namespace, KEY_SECRET))
+    except NotFound:
+        pass
+    made = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": KEY_SECRET, "namespace": namespace},
+        "data": {"key": base64.b64encode(secrets.token_bytes(32)).decode()},
+    }
+    try:
+        return _key_of(await api.create(made))
+    except Exists:  # another operator was faster
+        return _key_of(await api.get("Secret", namespace, KEY_SECRET))
+
+
+def _key_of(secret: dict[str, object]) -> bytes:
+    data = secret["data"]
+    assert isinstance(data, dict)
+    return base64.b64decode(data["key"])

@@ -1,0 +1,15 @@
+"""The pods of a job and the dependents that must exist before them. Pure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PodDefaults:
+    """What the operator knows of its cluster, as far as pods depend on it."""
+
+    runtime_image: str = ""  # it brings Midflight along; "": the images of jobs have it
+    node_loss: int = 30  # seconds after which pods on a node that does not answer are given up
+    git_image: str = "alpine/git"  # fetches code, unless a job names another
+    rsync_image: str = "instrumentisto/rsync-ssh"
+    # The label of the operator's namespace: who may set it is an administrator anyway.
+    operator: tuple[str, str] = ("app.kubernetes.io/name", "midflight-operator")

@@ -1,0 +1,164 @@
+"""The dependents of a job: objects that must exist before its pods, and that go with the job.
+
+An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
+one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
+that state and nothing else. Every job has a NetworkPolicy and a PodDisruptionBudget; a gang has a
+PodGroup. All are created once; afterwards only `hosts` changes.
+"""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from midflight.controller.roster import is_elastic
+from midflight.controller.spec import Spec
+from midflight.controller.state import Job, Role
+from midflight.kubernetes import names
+from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.gang import gang_of
+from midflight.kubernetes.pods.pod import master_port
+from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
+from midflight.kubernetes.resources.templates import chief_role, part, template_of
+
+HOSTFILE, DEEPSPEED, SCRIPT = "hostfile", "deepspeed_hostfile", "discover_hosts.sh"
+_DISCOVER = f"#!/bin/sh\nexec cat {names.EDL}/{HOSTFILE}\n"
+
+
+def objects(
+    obj: Object, job: Job, token: str, defaults: PodDefaults, pdb_api: str = "policy/v1"
+) -> list[dict[str, Any]]:
+    """`pdb_api` is policy/v1beta1 for a cluster older than 1.21."""
+    spec = job.spec
+    around = [
+        _service(obj, spec),
+        _network_policy(obj, spec, defaults),
+        _budget(obj, spec, pdb_api),
+        *_pod_group(obj, spec),
+    ]
+    if not is_elastic(spec):
+        return around
+    return [
+        _token(obj, spec, token),
+        hosts(obj, {}),
+        _made(obj, "v1", "ConfigMap", names.state_map(spec.name), {}),
+        *_account(obj, spec),
+        *around,
+    ]
+
+
+def hosts(obj: Object, hosts: Mapping[str, int]) -> dict[str, Any]:
+    """The ConfigMap with the workers that are up, and their slots, in both ways of writing."""
+    lines = "".join(f"{name}:{slots}\n" for name, slots in hosts.items())
+    spaced = "".join(f"{name} slots={slots}\n" for name, slots in hosts.items())
+    data = {HOSTFILE: lines, DEEPSPEED: spaced, SCRIPT: _DISCOVER}
+    return _made(obj, "v1", "ConfigMap", names.config_map(_name(obj)), {"data": data})
+
+
+def _token(obj: Object, spec: Spec, token: str) -> dict[str, Any]:
+    data = {"token": base64.b64encode(token.encode()).decode()}
+    return _made(
+        obj, "v1", "Secret", names.token_secret(spec.name), {"type": "Opaque", "data": data}
+    )
+
+
+def _service(obj: Object, spec: Spec) -> dict[str, Any]:
+    """A name for the chief, before it is ready too; without an address of its own."""
+    if is_elastic(spec):
+        name, port, purpose = names.launcher_service(spec.name), names.PORT, "coordinator"
+    else:
+        name, port, purpose = names.master_service(spec.name), master_port(obj), "master"
+    body = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selector(spec, chief_role(obj)),
+        "ports": [{"name": purpose, "port": port, "protocol": "TCP"}],
+    }
+    return _made(obj, "v1", "Service", name, {"spec": body})
+
+
+def _account(obj: Object, spec: Spec) -> list[dict[str, Any]]:
+    """An account that the user has named is given the role instead of one of ours."""
+    pod = part(template_of(obj, chief_role(obj)).value, "spec").value
+    named, own = pod.get("serviceAccountName"), names.service_account(spec.name)
+    group = "rbac.authorization.k8s.io"
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [names.state_map(spec.name)],
+        "verbs": ["get", "update", "watch"],
+    }
+    binding = {
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": own},
+        "subjects": [{"kind": "ServiceAccount", "name": named or own, "namespace": spec.namespace}],
+    }
+    return [
+        *([] if named else [_made(obj, "v1", "ServiceAccount", own, _UNMOUNTED)]),
+        _made(obj, f"{group}/v1", "Role", own, {"rules": [rule]}),
+        _made(obj, f"{group}/v1", "RoleBinding", own, binding),
+    ]
+
+
+_UNMOUNTED = {"automountServiceAccountToken": False}  # pods that want its token say so
+
+
+def _network_policy(obj: Object, spec: Spec, defaults: PodDefaults) -> dict[str, Any]:
+    """Its pods hear each other, and the operator where a coordinator listens; they may call all."""
+    ingress: list[dict[str, Any]] = [
+        {"from": [{"podSelector": {"matchLabels": selector(spec)}}]},
+    ]
+    if is_elastic(spec):
+        operator = {"namespaceSelector": {"matchLabels": dict([defaults.operator])}}
+        ingress.append({"from": [operator], "ports": [{"protocol": "TCP", "port": names.PORT}]})
+    body = {
+        "podSelector": {"matchLabels": selector(spec)},
+        "policyTypes": ["Ingress"],
+        "ingress": ingress,
+    }
+    return _made(obj, "networking.k8s.io/v1", "NetworkPolicy", spec.name, {"spec": body})
+
+
+def _budget(obj: Object, spec: Spec, api: str) -> dict[str, Any]:
+    """Of an elastic job one worker after the other; a job of fixed size needs all it has."""
+    if is_elastic(spec):
+        body = {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": selector(spec, Role.WORKER)},
+        }
+    else:
+        roles = [Role.MASTER.value, Role.WORKER.value]
+        body = {
+            "minAvailable": spec.workers,
+            "selector": {
+                "matchLabels": selector(spec),
+                "matchExpressions": [{"key": names.ROLE, "operator": "In", "values": roles}],
+            },
+        }
+    return _made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})
+
+
+def _pod_group(obj: Object, spec: Spec) -> list[dict[str, Any]]:
+    """How long a scheduler waits for the others is left to it."""
+    if (gang := gang_of(obj, spec)) is None:
+        return []
+    body = {"spec": {"minMember": gang.least}}
+    return [_made(obj, names.SCHEDULING_API, names.PODGROUP, gang.name, body)]
+
+
+def _made(obj: Object, api: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    meta = part(obj, "metadata").value
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "namespace": meta.get("namespace") or "default",
+            "labels": object_labels(_name(obj)),
+            "ownerReferences": [owner_reference(obj)],
+        },
+        **body,
+    }
+
+
+def _name(obj: Object) -> str:
+    return str(part(obj, "metadata").value.get("name", ""))

@@ -1,0 +1,225 @@
+"""The pod of an instance: the object's own template, with what Midflight needs added to it.
+
+A worker runs an agent, whatever command its template has. The chief runs the user's command, or a
+run over it where the command is what the members are to run. Each instance of a job of fixed size
+runs the user's command, in the environment that Kubeflow's operator gives it, and needs nothing of
+Midflight in its image. Pods never start again by themselves: the controller decides that.
+"""
+
+from typing import Any
+
+from midflight.backends.words import in_place_of_the_shell, runs_in_workers
+from midflight.controller.roster import is_elastic
+from midflight.controller.spec import Spec
+from midflight.controller.state import Instance, Job, Role
+from midflight.kubernetes import names
+from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
+from midflight.kubernetes.pods.environment import POD_IP, environment
+from midflight.kubernetes.pods.security import as_the_image, confined, secure
+from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
+from midflight.kubernetes.resources.labels import labels_of, owner_reference
+from midflight.kubernetes.resources.templates import main_container, part, template_of, thaw
+
+GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
+_LAST = 2  # of those, for the agent itself after its members are gone
+_JOIN = 86400  # seconds a worker waits for its launcher; the controller gives up long before
+_NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LEAST = {"cpu": "100m", "memory": "128Mi"}
+_PYTORCH_PORT = "pytorchjob-port"  # what Kubeflow's users call the master's port
+# What the image says of both variables is kept, which a pod's `env` could not do.
+_WITH_RUNTIME = (
+    f'export PYTHONPATH="{names.RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
+    f'PATH="$PATH:{names.RUNTIME_DIR}/bin"; exec "$0" "$@"'
+)
+
+
+def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> dict[str, Any]:
+    """For a job whose spec was read from this object. The object is left alone."""
+    template = thaw(template_of(obj, instance.role).value)
+    meta, pod = template.get("metadata", {}), template["spec"]
+    pod |= {"restartPolicy": "Never", "hostname": instance.name}
+    pod.setdefault("terminationGracePeriodSeconds", GRACE)
+    pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
+    pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], defaults.node_loss)
+    if pod.get("hostNetwork"):
+        pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
+    main = pod["containers"][0]
+    main["env"] = environment(main.get("env", []), job, instance, master_port(obj))
+    _set_account(pod, job.spec, instance)
+    secure(pod, as_the_image(obj))
+    _set_command(obj, pod, job, instance)
+    _add_volumes(pod, job, instance)
+    fetched = code.add_code(pod, obj, job, defaults) if job.spec.sync else ""
+    volumes.add_user_name(pod)
+    volumes.add_writable(pod, main.get("workingDir", ""), fetched)
+    if is_elastic(job.spec) and defaults.runtime_image:
+        _add_runtime(pod, defaults.runtime_image)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": instance.name,
+            "namespace": job.spec.namespace,
+            "labels": {
+                **meta.get("labels", {}),
+                **gang.labels(obj, job.spec),
+                **labels_of(job.spec, instance),
+            },
+            **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
+            "ownerReferences": [owner_reference(obj)],
+        },
+        "spec": pod,
+    }
+
+
+def own_grace(obj: Object, instance: Instance) -> int | None:
+    """Seconds between SIGTERM and SIGKILL, None if the template does not say."""
+    spec = part(template_of(obj, instance.role).value, "spec").value
+    return spec.get("terminationGracePeriodSeconds")
+
+
+def master_port(obj: Object) -> int:
+    """Of a PyTorchJob of fixed size."""
+    ports = main_container(template_of(obj, Role.MASTER)).value.get("ports") or ()
+    named = [port for port in ports if port.get("name") == _PYTORCH_PORT]
+    return int((named[0].get("containerPort") if named else None) or names.MASTER_PORT)
+
+
+def _with_tolerations(given: list[Any], seconds: int) -> list[Any]:
+    """Five minutes, which is what clusters add, is long for a job that could go on elsewhere."""
+    keys = {each.get("key") for each in given}
+    if None in keys:  # it tolerates everything, which is the user's own choice
+        return given
+    added = [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": seconds,
+        }
+        for key in _NODE_TROUBLE
+        if key not in keys
+    ]
+    return [*given, *added]
+
+
+def _is_chief(instance: Instance) -> bool:
+    return instance.role is not Role.WORKER
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _set_command(obj: Object, pod: dict[str, Any], job: Job, instance: Instance) -> None:
+    main = pod["containers"][0]
+    words = _in_place(words_of(main_container(template_of(obj, instance.role))))
+    if not is_elastic(job.spec):
+        if words:  # the image's own command, otherwise
+            main["command"] = list(words)
+            main.pop("args", None)
+        return
+    main.pop("args", None)
+    if not _is_chief(instance):
+        main["command"] = _agent(pod, job, instance)
+        return
+    if runs_in_workers(job.spec.command, job.spec.run_in):
+        main["command"] = [*_module("midflight.run"), *_sizes(job), "--", *words]
+    else:
+        main["command"] = [*_module("midflight.shims"), *words]
+    _add_port(main)
+    if instance.role is Role.LAUNCHER:
+        _ask_for_little(main)
+
+
+def _in_place(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The user's words; a shell that would only wait is replaced by what it starts."""
+    if is_shell_text(words):
+        return (*words[:2], in_place_of_the_shell(words[2]))
+    return words
+
+
+def _agent(pod: dict[str, Any], job: Job, instance: Instance) -> list[str]:
+    spec = job.spec
+    grace = max(pod["terminationGracePeriodSeconds"] - _LAST, 1)
+    launcher = f"{names.launcher_service(spec.name)}.{spec.namespace}.svc:{names.PORT}"
+    return [
+        *_module("midflight.agent"),
+        *("--join", launcher, "--token-file", names.TOKEN_FILE),
+        *("--name", instance.name, "--slots", str(_slots(spec)), "--address", f"$({POD_IP})"),
+        *("--grace", str(grace), "--join-timeout", str(_JOIN)),
+    ]
+
+
+def _sizes(job: Job) -> tuple[str, ...]:
+    spec, each = job.spec, _slots(job.spec)
+    now = min(max(job.wanted, spec.least), spec.most)  # not what it once began with
+    return (
+        *("-np", str(now * each)),
+        *("--min-np", str(spec.least * each), "--max-np", str(spec.most * each)),
+    )
+
+
+def _slots(spec: Spec) -> int:
+    """Members that fit in one worker."""
+    return max(spec.gpus, 1)
+
+
+def _module(name: str) -> tuple[str, ...]:
+    """-P: a file in the working directory must not be taken for a module of ours."""
+    return ("python3", "-P", "-m", name)
+
+
+# --- the rest of it -------------------------------------------------------------------------------
+
+
+def _set_account(pod: dict[str, Any], spec: Spec, instance: Instance) -> None:
+    """Nobody but the chief of an elastic job talks to the API server, unless the user says so."""
+    if pod.get("serviceAccountName"):
+        return
+    if is_elastic(spec) and _is_chief(instance):
+        pod["serviceAccountName"] = names.service_account(spec.name)
+        pod["automountServiceAccountToken"] = True
+    else:
+        pod.setdefault("automountServiceAccountToken", False)
+
+
+def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance) -> None:
+    spec = job.spec
+    if is_elastic(spec):
+        volumes.add_token(pod, spec.name)
+        volumes.add_job_folder(pod)
+        if _is_chief(instance):
+            volumes.add_hosts(pod, spec.name)
+    if instance.role is not Role.LAUNCHER:
+        volumes.add_shared_memory(pod)
+
+
+def _add_runtime(pod: dict[str, Any], image: str) -> None:
+    volume = volumes.add_volume(pod, "runtime", {"emptyDir": {}})
+    volumes.mount(pod, volume, names.RUNTIME_DIR)
+    provide = {
+        "name": "midflight",
+        "image": image,
+        "command": ["midflight-provide", names.RUNTIME_DIR],
+        "resources": {"requests": dict(_LEAST)},
+        "securityContext": confined(),
+        "volumeMounts": [{"name": volume, "mountPath": names.RUNTIME_DIR}],
+    }
+    pod["initContainers"] = [provide, *pod.get("initContainers", ())]
+    main = pod["containers"][0]
+    main["command"] = ["sh", "-c", _WITH_RUNTIME, *main["command"]]
+
+
+def _add_port(main: dict[str, Any]) -> None:
+    ports = main.setdefault("ports", [])
+    if all(port.get("containerPort") != names.PORT for port in ports):
+        ports.append({"name": "coordinator", "containerPort": names.PORT})
+
+
+def _ask_for_little(main: dict[str, Any]) -> None:
+    """A launcher does little, and is scheduled and evicted as one that has said what it needs."""
+    resources = main.setdefault("resources", {})
+    given = {**resources.get("limits", {}), **resources.get("requests", {})}
+    if not given:
+        resources["requests"] = dict(_LEAST)

@@ -1,0 +1,152 @@
+"""What stands around a job's pods."""
+
+import base64
+
+import kubernetes_validate
+import pytest
+
+from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.dependents import hosts, objects
+from midflight.kubernetes.resources.labels import labels_of
+from tests.kubernetes.job_objects import (
+    UID,
+    Json,
+    chief_of,
+    job_of,
+    pod_spec,
+    pytorch_job,
+    training_job,
+    worker_of,
+)
+
+ELASTIC = {"elasticPolicy": {"minReplicas": 1}}
+
+
+def made(obj: Json, pdb_api: str = "policy/v1") -> dict[str, Json]:
+    """By kind and name."""
+    listed = objects(obj, job_of(obj), "hush", PodDefaults(), pdb_api)
+    found = {f"{each['kind']}/{each['metadata']['name']}": each for each in listed}
+    assert len(found) == len(listed)
+    return found
+
+
+def picks(selector: Json, labels: dict[str, str]) -> bool:
+    """As the API server reads a selector; a Service's is the plain mapping."""
+    plain = selector.get("matchLabels", {} if "matchExpressions" in selector else selector)
+    return plain.items() <= labels.items() and all(
+        labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", [])
+    )
+
+
+@pytest.mark.parametrize("obj", [training_job(), pytorch_job(), pytorch_job(**ELASTIC)])
+def test_all_of_it_is_valid_and_belongs_to_its_job(obj: Json) -> None:
+    for each in made(obj).values():
+        kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+        [owner] = each["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == (obj["kind"], UID, True)
+        assert each["metadata"]["labels"]["midflight.dev/job"] == obj["metadata"]["name"]
+        assert each["metadata"]["namespace"] == "team"
+
+
+def test_an_elastic_job_has_all_of_it_and_one_of_fixed_size_only_what_it_uses() -> None:
+    assert set(made(training_job())) == {
+        "Secret/elastic-token",
+        "ConfigMap/elastic-config",
+        "ConfigMap/elastic-state",
+        "ServiceAccount/elastic-launcher",
+        "Role/elastic-launcher",
+        "RoleBinding/elastic-launcher",
+        "Service/elastic-launcher",
+        "NetworkPolicy/elastic",
+        "PodDisruptionBudget/elastic",
+    }
+    assert set(made(pytorch_job())) == {
+        "Service/fixed-master-0",
+        "NetworkPolicy/fixed",
+        "PodDisruptionBudget/fixed",
+    }
+
+
+def test_the_token_is_in_its_secret_and_nowhere_else() -> None:
+    found = made(training_job())
+    token = found.pop("Secret/elastic-token")["data"]["token"]
+    assert base64.b64decode(token) == b"hush"
+    assert "hush" not in str(found)
+    assert token not in str(found)
+
+
+def test_the_launchers_account_may_touch_its_state_and_nothing_else() -> None:
+    [rule] = made(training_job())["Role/elastic-launcher"]["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": ["elastic-state"],
+        "verbs": ["get", "update", "watch"],
+    }
+
+
+def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
+    obj = training_job()
+    pod_spec(obj, "launcher")["serviceAccountName"] = "mine"
+    found = made(obj)
+    assert "ServiceAccount/elastic-launcher" not in found
+    [subject] = found["RoleBinding/elastic-launcher"]["subjects"]
+    assert subject["name"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("obj", "name", "port"),
+    [
+        (training_job(), "elastic-launcher", 47100),
+        (pytorch_job(**ELASTIC), "fixed-launcher", 47100),
+        (pytorch_job(), "fixed-master-0", 23456),
+    ],
+)
+def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port: int) -> None:
+    job, spec = job_of(obj), made(obj)[f"Service/{name}"]["spec"]
+    assert spec["clusterIP"] == "None"
+    assert spec["publishNotReadyAddresses"] is True
+    assert [each["port"] for each in spec["ports"]] == [port]
+    assert picks(spec["selector"], labels_of(job.spec, chief_of(job)))
+    assert not picks(spec["selector"], labels_of(job.spec, worker_of(job)))
+
+
+def test_pods_hear_their_own_job_and_the_operator_only() -> None:
+    obj = training_job()
+    job, spec = job_of(obj), made(obj)["NetworkPolicy/elastic"]["spec"]
+    among, operator = spec["ingress"]
+    for instance in (chief_of(job), worker_of(job)):
+        labels = labels_of(job.spec, instance)
+        assert picks(spec["podSelector"], labels)
+        assert picks(among["from"][0]["podSelector"], labels)
+    assert operator["ports"] == [{"protocol": "TCP", "port": 47100}]
+    wanted = {"app.kubernetes.io/name": "midflight-operator"}
+    assert operator["from"] == [{"namespaceSelector": {"matchLabels": wanted}}]
+    assert spec["policyTypes"] == ["Ingress"]
+
+
+def test_workers_of_an_elastic_job_are_drained_one_after_the_other() -> None:
+    obj = training_job()
+    job, found = job_of(obj), made(obj, "policy/v1beta1")["PodDisruptionBudget/elastic"]
+    assert found["apiVersion"] == "policy/v1beta1"
+    assert found["spec"]["maxUnavailable"] == 1
+    assert picks(found["spec"]["selector"], labels_of(job.spec, worker_of(job)))
+    assert not picks(found["spec"]["selector"], labels_of(job.spec, chief_of(job)))
+
+
+def test_a_job_of_fixed_size_needs_all_of_its_pods() -> None:
+    obj = pytorch_job()
+    job, found = job_of(obj), made(obj)["PodDisruptionBudget/fixed"]["spec"]
+    assert found["minAvailable"] == 3
+    for instance in (chief_of(job), worker_of(job)):
+        assert picks(found["selector"], labels_of(job.spec, instance))
+
+
+def test_the_hostfile_is_there_in_both_ways_of_writing() -> None:
+    obj = training_job()
+    found = hosts(obj, {"elastic-worker-0": 2, "elastic-worker-3": 2})
+    assert found["metadata"] == made(obj)["ConfigMap/elastic-config"]["metadata"]
+    assert found["data"]["hostfile"] == "elastic-worker-0:2\nelastic-worker-3:2\n"
+    assert found["data"]["deepspeed_hostfile"].splitlines()[1] == "elastic-worker-3 slots=2"
+    assert found["data"]["discover_hosts.sh"] == "#!/bin/sh\nexec cat /etc/edl/hostfile\n"
+    assert hosts(obj, {})["data"]["hostfile"] == ""
