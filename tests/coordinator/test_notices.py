@@ -210,3 +210,14 @@ def test_a_step_that_turns_out_to_outlast_the_notice_is_given_up_in_time() -> No
     cluster.run(1.0)
     assert untouched(cluster, "m0") and cluster.state.resets == 0
     assert "m1" not in cluster.world and {"m0", "m2"} <= set(cluster.world)
+
+
+def test_a_leaver_that_does_not_come_to_a_boundary_in_time_holds_up_nobody() -> None:
+    cluster = started(HOSTS, np=3)
+    notice(cluster, "m1", seconds=10.0)
+    cluster.members["m1"].health = Health.STUCK  # in the forward pass of a long step
+    cluster.run(9.0)
+    assert set(cluster.world) >= {"m0", "m2"} and "m1" not in cluster.world
+    cluster.kill("m1")
+    cluster.run(1.0)
+    assert untouched(cluster, "m0") and cluster.state.resets == 0

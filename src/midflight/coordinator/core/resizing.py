@@ -166,10 +166,18 @@ def _publish(draft: Draft, change: Change) -> None:
 
 
 def _hurry(draft: Draft, change: Change) -> None:
-    """The step in flight takes longer than the notice of one who leaves: give it up."""
+    """The step in flight takes longer than the notice of one who leaves: give it up.
+
+    If the others have done so already, the change is complete: the end of a leaver that never came
+    to a step boundary is no loss to them.
+    """
     state = draft.state
     until = _notice_ends(state, change, draft.now)
     if until is None or draft.now < until - LEAVE_SECONDS:
+        return
+    assert change.world is not None
+    if change.settled.issuperset(change.world.names):
+        _complete(draft, change)
         return
     step = step_in_flight(state.named(state.world), state.best_step, draft.now)
     if step < change.step:
