@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from midflight import leaving
-from midflight.errors import GivenUp, StateError, WorldChanged
+from midflight.errors import GivenUp, MidflightError, StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
@@ -320,8 +320,9 @@ class Session:
         try:
             order.coming.wait()
             self._enter(order)
-        except (RuntimeError, WorldChanged) as error:
+        except (MidflightError, RuntimeError) as error:
             if not is_communication_error(error, group):
+                group.cut()  # else the group would hold up the end of this process
                 raise
             assert self._membership is not None
             self._membership.broke(group, self.cursor.step, str(error))
