@@ -1,13 +1,14 @@
-"""Every flag of `submit`: its spellings, where its value goes in a spec, and how it is read.
+"""Every flag of `submit` that says something about the job. To add one, add its line here.
 
-`to` is the path of the value in the spec as JSON. What begins with `container.` has a meaning only
-where instances are containers. A flag that was not given leaves no trace, so that a job file or
-the spec's own default can say something.
+`to` is the field of the spec that the value fills; where it is not given, it follows from the name
+of the flag, in the plural if it may be repeated. CONTAINER has the fields of `spec.container`:
+they mean something only where instances are containers. A flag that was not given leaves no trace,
+so that a job file or the default of the spec counts.
 """
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from midflight import durations
 from midflight.cli import flags
@@ -20,9 +21,9 @@ BOTH = ET + PY
 @dataclass(frozen=True)
 class Flag:
     names: str  # divided by blanks
-    to: str
     help: str
     read: Callable[[str], object] = str
+    to: str = ""
     many: bool = False  # may be given several times
     switch: bool = False
     old: str = ""  # deprecated spelling
@@ -37,156 +38,117 @@ class Flag:
     def dest(self) -> str:
         return self.long[2:].replace("-", "_")
 
+    @property
+    def field(self) -> str:
+        return self.to or (f"{self.dest}s" if self.many else self.dest)
 
-def _waiting(text: str) -> float | None:
+    def within(self, outer: str) -> "Flag":
+        return replace(self, to=f"{outer}.{self.field}")
+
+
+def _limit(text: str) -> float | None:
     """0 is for ever."""
     return durations.parse(text) or None
 
 
 SIZE = (
-    Flag("--name", "name", "name of the job (required)", metavar="NAME"),
-    Flag("--workers", "workers", "number of workers (default 1)", flags.number),
-    Flag("--min-workers", "min_workers", "fewest workers to train with", flags.number),
-    Flag("--max-workers", "max_workers", "most workers to train with", flags.number),
-    Flag("--gpus", "gpus", "GPUs of each worker (default 0)", flags.number),
-    Flag("--cpu", "cpu", "CPU limit of each worker, such as 500m or 2"),
-    Flag("--memory", "memory", "memory limit of each worker, such as 512Mi or 4Gi"),
-    Flag("--selector", "selectors", "label that its nodes must have", flags.pair, many=True),
+    Flag("--name", "name of the job (required)", metavar="NAME"),
+    Flag("--workers", "number of workers (default 1)", flags.number),
+    Flag("--min-workers", "fewest workers to train with", flags.number),
+    Flag("--max-workers", "most workers to train with", flags.number),
+    Flag("--gpus", "GPUs of each worker (default 0)", flags.number),
+    Flag("--cpu", "CPU limit of each worker, such as 500m or 2"),
+    Flag("--memory", "memory limit of each worker, such as 512Mi or 4Gi"),
+    Flag("--selector", "label that its nodes must have", flags.pair, many=True),
 )
 RUNNING = (
     Flag(
         "--working-dir",
-        "working_dir",
         "where the command runs (default: this folder; with --sync-mode, your home)",
         old="--workingDir",
         metavar="FOLDER",
     ),
-    Flag("-e --env", "env", "environment variable of every process", flags.pair, many=True),
-    Flag("--shell", "shell", "shell that runs the command (default sh)"),
+    Flag("-e --env", "environment variable of every process", flags.pair, to="env", many=True),
+    Flag("--shell", "shell that runs the command (default sh)"),
     Flag(
         "--run-in",
-        "run_in",
         "launcher: the command starts the training itself; workers: it is the training; "
         "auto: by its words (default)",
         kinds=ET,
     ),
-    Flag("-l --label", "labels", "label of the job", flags.pair, many=True),
-    Flag("--spot-instance", "spot", "workers may be preempted", switch=True, kinds=ET),
-    Flag(
-        "--max-wait-time",
-        "max_wait_time",
-        "fail the job if it still waits then",
-        _waiting,
-        kinds=ET,
-    ),
-    Flag("--nproc-per-node", "nproc_per_node", "auto, cpu, gpu or a number", kinds=PY),
-    Flag(
-        "--running-timeout", "running_timeout", "stop the job after this time", _waiting, kinds=PY
-    ),
-    Flag(
-        "--ttl-after-finished",
-        "ttl_after_finished",
-        "delete the job this long after its end",
-        _waiting,
-        kinds=PY,
-    ),
+    Flag("-l --label", "label of the job", flags.pair, many=True),
+    Flag("--spot-instance", "workers may be preempted", to="spot", switch=True, kinds=ET),
+    Flag("--max-wait-time", "fail the job if it still waits then", _limit, kinds=ET),
+    Flag("--nproc-per-node", "auto, cpu, gpu or a number", kinds=PY),
+    Flag("--running-timeout", "stop the job after this time", _limit, kinds=PY),
+    Flag("--ttl-after-finished", "delete the job this long after its end", _limit, kinds=PY),
     Flag(
         "--clean-task-policy",
-        "clean_policy",
         "instances to stop at the end: None, Running (default) or All",
+        to="clean_policy",
         kinds=PY,
     ),
-    Flag("--retry", "retry", "times to restart it after a failure (default 0)", flags.number),
+    Flag("--retry", "times to restart it after a failure (default 0)", flags.number),
     Flag(
         "--job-restart-policy",
-        "restart_policy",
         "when to restart the whole job: Never (default) or OnFailure",
+        to="restart_policy",
         kinds=ET,
     ),
     Flag(
         "--worker-restart-policy",
-        "worker_restart_policy",
         "when to replace a worker: Always (default), OnFailure, ExitCode or Never",
         kinds=ET,
     ),
     Flag(
         "--job-backoff-limit",
-        "backoff_limit",
         "most restarts of the job (default 6)",
         flags.number,
+        to="backoff_limit",
         kinds=ET,
     ),
 )
 CODE = (
-    Flag("--sync-mode", "sync.mode", "how to fetch the code first: git or rsync", old="--syncMode"),
-    Flag("--sync-source", "sync.source", "where to fetch the code from", old="--syncSource"),
+    Flag(
+        "--sync-mode", "how to fetch the code first: git or rsync", to="sync.mode", old="--syncMode"
+    ),
+    Flag("--sync-source", "where to fetch the code from", to="sync.source", old="--syncSource"),
 )
 CONTAINER = (
-    Flag("--image", "container.image", "container image"),
-    Flag("--image-pull-policy", "container.image_pull_policy", "when to pull the image"),
-    Flag(
-        "--image-pull-secret",
-        "container.image_pull_secrets",
-        "Secret to pull the image with",
-        many=True,
-    ),
-    Flag("--toleration", "container.tolerations", "taint that its pods tolerate", many=True),
-    Flag("--device", "container.devices", "other device, NAME=QUANTITY", many=True),
-    Flag("-d --data", "container.data", "volume claim to mount, CLAIM:PATH", many=True),
-    Flag(
-        "--data-dir",
-        "container.data_dirs",
-        "folder to mount, HOST[:PATH]",
-        many=True,
-        old="--dataDir",
-    ),
-    Flag("--config-file", "container.config_files", "file to mount, HOST[:PATH]", many=True),
-    Flag("-a --annotation", "container.annotations", "annotation of the job", many=True),
-    Flag(
-        "--launcher-annotation",
-        "container.launcher_annotations",
-        "annotation of the launcher",
-        many=True,
-        kinds=ET,
-    ),
-    Flag(
-        "--worker-annotation",
-        "container.worker_annotations",
-        "annotation of the workers",
-        many=True,
-        kinds=ET,
-    ),
-    Flag(
-        "--launcher-selector",
-        "container.launcher_selectors",
-        "label that the launcher's node must have",
-        many=True,
-        kinds=ET,
-    ),
-    Flag("--scheduler", "container.scheduler", "scheduler of its pods"),
-    Flag("-p --priority", "container.priority", "PriorityClass of its pods"),
-    Flag("--gang", "container.gang", "place all of its pods or none", switch=True),
-    Flag("--queue", "container.queue", "wait in a queue first", switch=True),
-    Flag("--rdma", "container.rdma", "use RDMA", switch=True),
-    Flag("--hostNetwork", "container.host_network", "use the host's network", switch=True),
-    Flag("--hostIPC", "container.host_ipc", "use the host's IPC namespace", switch=True),
-    Flag("--hostPID", "container.host_pid", "use the host's PID namespace", switch=True),
-    Flag("--share-memory", "container.share_memory", "size of /dev/shm", kinds=PY),
-    Flag("--sync-image", "container.sync_image", "image that fetches the code", old="--syncImage"),
-    Flag("--ssh-secret", "container.ssh_secret", "Secret with SSH keys", kinds=ET),
-    Flag("--tensorboard", "container.tensorboard", "run TensorBoard beside the job", switch=True),
-    Flag(
-        "--tensorboard-image", "container.tensorboard_image", "its image", old="--tensorboardImage"
-    ),
-    Flag("--logdir", "container.logdir", "folder that TensorBoard shows"),
-    Flag("--model-name", "container.model_name", "model to register"),
-    Flag("--model-source", "container.model_source", "where that model is"),
+    Flag("--image", "container image"),
+    Flag("--image-pull-policy", "when to pull the image"),
+    Flag("--image-pull-secret", "Secret to pull the image with", many=True),
+    Flag("--toleration", "taint that its pods tolerate", many=True),
+    Flag("--device", "other device, NAME=QUANTITY", many=True),
+    Flag("-d --data", "volume claim to mount, CLAIM:PATH", to="data", many=True),
+    Flag("--data-dir", "folder to mount, HOST[:PATH]", many=True, old="--dataDir"),
+    Flag("--config-file", "file to mount, HOST[:PATH]", many=True),
+    Flag("-a --annotation", "annotation of the job", many=True),
+    Flag("--launcher-annotation", "annotation of the launcher", many=True, kinds=ET),
+    Flag("--worker-annotation", "annotation of the workers", many=True, kinds=ET),
+    Flag("--launcher-selector", "label that the launcher's node must have", many=True, kinds=ET),
+    Flag("--scheduler", "scheduler of its pods"),
+    Flag("-p --priority", "PriorityClass of its pods"),
+    Flag("--gang", "place all of its pods or none", switch=True),
+    Flag("--queue", "wait in a queue first", switch=True),
+    Flag("--rdma", "use RDMA", switch=True),
+    Flag("--hostNetwork", "use the host's network", to="host_network", switch=True),
+    Flag("--hostIPC", "use the host's IPC namespace", to="host_ipc", switch=True),
+    Flag("--hostPID", "use the host's PID namespace", to="host_pid", switch=True),
+    Flag("--share-memory", "size of /dev/shm", kinds=PY),
+    Flag("--sync-image", "image that fetches the code", old="--syncImage"),
+    Flag("--ssh-secret", "Secret with SSH keys", kinds=ET),
+    Flag("--tensorboard", "run TensorBoard beside the job", switch=True),
+    Flag("--tensorboard-image", "its image", old="--tensorboardImage"),
+    Flag("--logdir", "folder that TensorBoard shows"),
+    Flag("--model-name", "model to register"),
+    Flag("--model-source", "where that model is"),
 )
 GROUPS = {
     "size": SIZE,
     "what runs": RUNNING,
     "code": CODE,
-    "clusters only": CONTAINER,
+    "clusters only": tuple(flag.within("container") for flag in CONTAINER),
 }
 FLAGS = tuple(flag for group in GROUPS.values() for flag in group)
 
@@ -211,7 +173,7 @@ _METAVARS: dict[Callable[[str], object], str] = {
     flags.number: "N",
     flags.pair: "NAME=VALUE",
     durations.parse: "TIME",
-    _waiting: "TIME",
+    _limit: "TIME",
 }
 
 

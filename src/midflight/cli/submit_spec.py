@@ -73,7 +73,7 @@ def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], pla
 
 
 def _put(values: dict[str, Any], flag: Flag, value: Any) -> None:
-    outer, dot, inner = flag.to.partition(".")
+    outer, dot, inner = flag.field.partition(".")
     if dot:
         values[outer] = {**(values.get(outer) or {}), inner: value}
     elif flag.many:  # names with values: one by one

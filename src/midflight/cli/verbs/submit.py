@@ -131,7 +131,7 @@ def _submit(spec: Spec, options: argparse.Namespace) -> int:
 
 
 def _note(spec: Spec, options: argparse.Namespace, client: ClusterApi) -> None:
-    kept = [flag.long for flag in given(options) if flag.to.startswith("container.")]
+    kept = [flag.long for flag in given(options) if flag.field.startswith("container.")]
     if kept:
         verb = "is" if len(kept) == 1 else "are"
         messages.info(
