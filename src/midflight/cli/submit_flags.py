@@ -1,9 +1,9 @@
 """Every flag of `submit` that says something about the job. To add one, add its line here.
 
-`to` is the field of the spec that the value fills; if it is not given, it follows from the flag's
-name, in the plural if the flag may be repeated. CONTAINER has the fields of `spec.container`,
-which mean something only where instances are containers. A flag that was not given leaves no trace,
-so that a job file or the spec's own default counts.
+`to` is the field of the spec that the value fills; where it is not given, it follows from the name
+of the flag, in the plural if it may be repeated. CONTAINER has the fields of `spec.container`:
+they mean something only where instances are containers. A flag that was not given leaves no trace,
+so that a job file or the default of the spec counts.
 """
 
 import argparse
