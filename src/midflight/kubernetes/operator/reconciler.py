@@ -151,7 +151,7 @@ class JobReconciler:
             pods=self._pods(),
             silent=self._cache.silent,
             delays=self._executor.delays,
-            scalers=list(self._scalers().values()),
+            scalers=self._scalers(),
             told=[*([ServerStarted(now)] if restarted else []), *self._told],
             deleted=bool(obj["metadata"].get("deletionTimestamp")),
             holder=admission.holder(obj),
@@ -180,7 +180,7 @@ class JobReconciler:
         await self._act(obj, job, decision)
         if self._scalers() and not await scale_objects.show(self._cache, obj, job, decision):
             self.wake()
-        due = decision.next_deadline(self._pods(), self._scalers().values())
+        due = decision.next_deadline(self._pods(), self._scalers())
         times = [at for at in (due, self._executor.retry_at) if at is not None]
         self._due = min(times, default=None)
 
@@ -286,10 +286,10 @@ class JobReconciler:
         found = self._cache.pods.of((self.namespace, self.name))
         return {name: pod for name, pod in found.items() if pod.owner == self._uid}
 
-    def _scalers(self) -> dict[str, Any]:
+    def _scalers(self) -> list[Object]:
         if self.kind != names.TRAININGJOB:
-            return {}
-        return dict(self._cache.scalers.of((self.namespace, self.name)))
+            return []
+        return self._cache.scalers_of((self.namespace, self.name))
 
 
 def _is_said_already(record: Record, pods: Pods) -> bool:
