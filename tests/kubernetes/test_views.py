@@ -177,7 +177,7 @@ def test_the_summary_in_the_status_is_all_that_a_list_needs(which: str) -> None:
     job = replace(job, reason="r", commit="abc", started_at=NOW - 10, instances=_some(spec))
     found = summary.of_job(whole, job, "10.0.0.7")
     whole["status"] = status.write(status.Saved(job), {}, NOW, found)
-    assert status.read_job(whole, spec) == job
+    assert status.read(whole, spec).job == job
     whole.pop("spec")  # nothing of it is read
     shown = summary.summary(whole, spec.kind.value, NOW)
     assert (shown["status"], shown["reason"], shown["commit"]) == ("RUNNING", "r", "abc")

@@ -63,7 +63,7 @@ class Site:
     def state(self, name: str, **changes: Any) -> Job:
         """Write what the controller would have saved; of a job that runs, unless it is said."""
         obj = self.api.call("GET", path(names.TRAININGJOB, self.namespace, name))
-        job = status.read_job(obj, spec_of(obj))
+        job = status.read(obj, spec_of(obj)).job
         now = time.time()
         if not job.instances and "instances" not in changes:
             changes["instances"] = instances(name, job.wanted, now)

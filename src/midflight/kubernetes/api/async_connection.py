@@ -106,28 +106,20 @@ class AsyncConnection:
         )
         return dict(await self._do(answer))
 
-    async def replace(self, obj: Object) -> Object:
+    async def replace(self, obj: Object, status: bool = False) -> Object:
+        """The object, or its status alone; Changed if somebody else has changed it meanwhile."""
         self.permit()
-        return await self._replace(_resource(obj["kind"]), obj)
-
-    async def replace_status(self, obj: Object) -> Object:
-        """Changed if somebody else has changed the object meanwhile."""
-        self.permit()
-        return await self._replace(_resource(obj["kind"]).Status, obj)
-
-    async def _replace(self, resource: Any, obj: Object) -> Object:
-        meta = obj["metadata"]
-        answer = self._client.replace(
-            resource.from_dict(obj), name=meta["name"], namespace=meta["namespace"]
-        )
+        resource, meta = _resource(obj["kind"]), obj["metadata"]
+        made = (resource.Status if status else resource).from_dict(obj)
+        answer = self._client.replace(made, name=meta["name"], namespace=meta["namespace"])
         return dict(await self._do(answer))
 
     async def delete(self, kind: str, namespace: str, name: str, grace: int | None = None) -> None:
-        """One that is not there is fine."""
+        """One that does not exist is fine."""
         await self._delete(kind, namespace, name, grace_period=grace)
 
-    async def delete_after_its_things(self, kind: str, namespace: str, name: str) -> None:
-        """What it owns goes first; one that is being deleted otherwise goes like this from now."""
+    async def delete_in_foreground(self, kind: str, namespace: str, name: str) -> None:
+        """Foreground deletion: its dependents go first."""
         await self._delete(kind, namespace, name, cascade=CascadeType.FOREGROUND)
 
     async def _delete(self, kind: str, namespace: str, name: str, **how: Any) -> None:

@@ -29,9 +29,9 @@ class Cache:
         kinds: tuple[str, ...],
         wake: Callable[[Key], None],
     ) -> None:
-        """`namespace`: the one to look after, or all; `wake` hears of jobs to look at.
+        """`namespace`: the one to watch, or all; `wake` is called with each job that changes.
 
-        Whoever looks after one namespace only has no right to look at nodes.
+        An operator of one namespace has no right to watch nodes.
         """
         self._wake = wake
         self.api = api
@@ -39,21 +39,23 @@ class Cache:
         self.counts = Counts()
         self.recorder = EventRecorder(api, self.clock)
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
-        self.scalers: JobIndex[Object] = JobIndex(scale_requests.job_of, wake)
+        self.scalers: dict[str, JobIndex[Object]] = {
+            kind: JobIndex(scale_requests.job_of, wake) for kind in (names.SCALEOUT, names.SCALEIN)
+        }
         self._jobs = {
             kind: Informer(api, kind, namespace, slim, lambda key, _: wake(key)) for kind in kinds
         }
         self._pods: Informer[Pod] = Informer(
-            api, "Pod", namespace, read_pod, self._pod_changed, OURS
+            api, "Pod", namespace, read_pod, self.pods.update, OURS
         )
         self._scalers = {
-            kind: Informer(api, kind, namespace, slim, self._scaler_noter(kind))
-            for kind in (names.SCALEOUT, names.SCALEIN)
+            kind: Informer(api, kind, namespace, slim, index.update)
+            for kind, index in self.scalers.items()
         }
         self._nodes: Informer[bool] | None = None
         if namespace == EVERYWHERE:
             self._nodes = Informer(api, "Node", namespace, node_answers, self._node_changed)
-        self.silent: set[str] = set()  # nodes whose kubelets are not heard of
+        self.silent: set[str] = set()  # nodes whose kubelets do not answer
 
     @property
     def informers(self) -> "list[Informer[Object] | Informer[Pod] | Informer[bool]]":
@@ -84,28 +86,19 @@ class Cache:
     def put_pod(self, obj: Object) -> None:
         self._pods.put(obj)
 
-    def _pod_changed(self, key: Key, pod: Pod | None) -> None:
-        self.pods.note(key, pod, key in self._pods.items)
+    def scalers_of(self, job: Key) -> list[Object]:
+        """A ScaleOut and a ScaleIn may have the same name."""
+        return [each for index in self.scalers.values() for each in index.of(job).values()]
 
     def _node_changed(self, key: Key, answers: bool | None) -> None:
         _, name = key
-        there = self._nodes is not None and key in self._nodes.items
-        silent = not answers or not there
+        silent = not answers  # or gone
         if silent == (name in self.silent):
             return
         (self.silent.add if silent else self.silent.discard)(name)
         for pod in self._pods.items.values():
             if pod.node == name:
                 self._wake((pod.namespace, pod.job))
-
-    def _scaler_noter(self, kind: str) -> Callable[[Key, Object | None], None]:
-        """A ScaleOut and a ScaleIn may have the same name."""
-
-        def note(key: Key, item: Object | None) -> None:
-            namespace, name = key
-            self.scalers.note((namespace, f"{kind}/{name}"), item, key in self._scalers[kind].items)
-
-        return note
 
 
 def slim(obj: Object) -> Object:

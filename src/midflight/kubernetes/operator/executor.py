@@ -74,6 +74,13 @@ class Executor:
 
     # --- pods -------------------------------------------------------------------------------
 
+    def due(self, orders: list[Order], now: float) -> list[Order]:
+        """Without creations, until a pod that could not be created is to be tried again."""
+        if self.retry_at is not None and now < self.retry_at:
+            return [order for order in orders if isinstance(order, DeletePod)]
+        self.retry_at = None
+        return orders
+
     async def carry_out(self, obj: Object, job: Job, orders: list[Order]) -> None:
         creations = [order for order in orders if isinstance(order, CreatePod)]
         deletions = [order for order in orders if isinstance(order, DeletePod)]
@@ -84,7 +91,6 @@ class Executor:
                 for each in deletions
             ]
         )
-        self.retry_at = None
         if any(isinstance(order, CreateCodePod) for order in orders):
             await self._start_code(obj, job)
         if creations and await self._ensure_dependents(obj, job, creations):

@@ -2,7 +2,8 @@
 
 Whatever breaks the watch (the server restarts, the version is too old), it lists again, after a
 growing pause. `keep` makes what is kept of an object; `changed` is called with every key that is
-new, changed or gone. A `JobIndex` finds what an informer keeps by the job it belongs to.
+new, changed or gone, and with what is kept now. A `JobIndex` finds objects by the job they belong
+to, and wakes that job.
 """
 
 import asyncio
@@ -71,14 +72,14 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         found, self._version = await self._api.list(self.kind, self._namespace, self._labels)
         fresh = {_key(obj): self._keep(obj) for obj in found}
-        gone = [(key, old) for key, old in self.items.items() if key not in fresh]
+        gone = self.items.keys() - fresh.keys()
         self.items = fresh
         self._versions = {_key(obj): _version(obj) for obj in found}
         self.synced.set()
         for key, item in fresh.items():
             self._changed(key, item)
-        for key, old in gone:
-            self._changed(key, old)
+        for key in gone:
+            self._changed(key, None)
 
     async def _follow(self) -> None:
         changes = self._api.watch(self.kind, self._namespace, self._version, self._labels)
@@ -95,46 +96,46 @@ class Informer(Generic[T]):
     def _take(self, what: str, obj: Object) -> None:
         key = _key(obj)
         if what == "DELETED":
-            item: T | None = self.items.pop(key, None)
+            self.items.pop(key, None)
             self._versions.pop(key, None)
         elif what in ("ADDED", "MODIFIED"):
-            item = self.items[key] = self._keep(obj)
+            self.items[key] = self._keep(obj)
             self._versions[key] = _version(obj)
         else:
             return  # a bookmark
-        self._changed(key, item)
+        self._changed(key, self.items.get(key))
 
 
 class JobIndex(Generic[T]):
-    """What an informer holds, found by the job it belongs to."""
+    """What an informer keeps, by job."""
 
     def __init__(self, job_of: Callable[[T], str], wake: Callable[[Key], None]) -> None:
         self._job_of = job_of
         self._wake = wake
         self._found: dict[Key, dict[str, T]] = defaultdict(dict)
-        self._places: dict[Key, Key] = {}  # of each thing, the job under which it stands
+        self._jobs: dict[Key, Key] = {}  # of each object, the job that it is found by
 
     def of(self, job: Key) -> Mapping[str, T]:
-        """By name."""
+        """The objects of one job, by name."""
         return self._found.get(job, {})
 
     def jobs(self) -> list[Key]:
-        """Of all that is here."""
+        """Those with any object."""
         return list(self._found)
 
-    def note(self, key: Key, item: T | None, there: bool) -> None:
-        """A change; `there`: it exists, and this is it."""
+    def update(self, key: Key, item: T | None) -> None:
+        """`item`: what the object is now; None if it is gone."""
         namespace, name = key
-        former = self._places.pop(key, None)
+        former = self._jobs.pop(key, None)
         if former is not None:
             self._found[former].pop(name, None)
             if not self._found[former]:
                 del self._found[former]
             self._wake(former)
-        if there and item is not None:
+        if item is not None:
             job = (namespace, self._job_of(item))
             self._found[job][name] = item
-            self._places[key] = job
+            self._jobs[key] = job
             if job != former:
                 self._wake(job)
 

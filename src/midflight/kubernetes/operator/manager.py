@@ -111,8 +111,9 @@ class Manager:
         for job in self._cache.jobs():
             self._start(*job)
         assert self._unclaimed is not None
-        for key in self._cache.scalers.jobs():
-            self._unclaimed.note(key)
+        for index in self._cache.scalers.values():
+            for key in index.jobs():
+                self._unclaimed.note(key)
 
     def figures(self) -> Figures:
         cache = self._cache

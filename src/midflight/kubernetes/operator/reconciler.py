@@ -28,7 +28,7 @@ from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor, Tell
 from midflight.kubernetes.operator.leader_election import NotLeader
-from midflight.kubernetes.operator.orders import DeletePod, Observed, Pods, begins_anew
+from midflight.kubernetes.operator.orders import Observed, Pods, begins_anew
 from midflight.kubernetes.resources import replicas, status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 
@@ -151,7 +151,7 @@ class JobReconciler:
             pods=self._pods(),
             silent=self._cache.silent,
             delays=self._executor.delays,
-            scalers=list(self._scalers().values()),
+            scalers=self._scalers(),
             told=[*([ServerStarted(now)] if restarted else []), *self._told],
             deleted=bool(obj["metadata"].get("deletionTimestamp")),
             holder=admission.holder(obj),
@@ -168,7 +168,7 @@ class JobReconciler:
             await self._release(obj)
             return
         if self._saved.version == 0 or job != self._saved.job or self._differs(decision):
-            saved = status.next_version(self._saved, job, decision.replicas, self._refused)
+            saved = status.Saved(job, self._saved.version + 1, decision.replicas, self._refused)
             obj = await self._save(obj, saved)
         del self._told[: self._heard]
         if decision.replicas_to is not None:
@@ -180,7 +180,7 @@ class JobReconciler:
         await self._act(obj, job, decision)
         if self._scalers() and not await scale_objects.show(self._cache, obj, job, decision):
             self.wake()
-        due = decision.next_deadline(self._pods(), self._scalers().values())
+        due = decision.next_deadline(self._pods(), self._scalers())
         times = [at for at in (due, self._executor.retry_at) if at is not None]
         self._due = min(times, default=None)
 
@@ -189,19 +189,13 @@ class JobReconciler:
         return self._saved is not None and now != (self._saved.replicas, self._saved.refused)
 
     async def _act(self, obj: Object, job: Job, decision: Decision) -> None:
-        found = decision.orders
-        delayed = self._executor.retry_at is not None and decision.now < self._executor.retry_at
-        if delayed:
-            found = [order for order in found if isinstance(order, DeletePod)]
-        retry_at = self._executor.retry_at
+        found = self._executor.due(decision.orders, decision.now)
         if found and (job.deleting or job.held):
             why = "the job was deleted" if job.deleting else "the job was suspended"
             await self._executor.end_training(job, self._pods(), why)
         if begins_anew(job, self._pods(), found):
             await self._executor.forget_run(job)
         await self._executor.carry_out(obj, job, found)
-        if delayed:
-            self._executor.retry_at = retry_at
         if roster.is_elastic(job.spec) and not job.finished and not job.deleting:
             await self._executor.write_hosts(obj, job, roster.hosts(job), self._pods())
         for request in decision.requests:
@@ -241,7 +235,7 @@ class JobReconciler:
         if self._release_by is None:
             self._release_by = now + PATIENCE
             if not finalizers(obj) & {FOREGROUND, "orphan"}:
-                await api.delete_after_its_things(self.kind, self.namespace, self.name)
+                await api.delete_in_foreground(self.kind, self.namespace, self.name)
         with contextlib.suppress(NotFound):
             obj = await api.get(self.kind, self.namespace, self.name)
             if obj["metadata"]["uid"] != self._uid or not is_claimed(obj):
@@ -266,7 +260,7 @@ class JobReconciler:
             shown = status.write(saved, obj.get("status") or {}, now, self._summary(obj, saved.job))
             shown["observedGeneration"] = obj["metadata"].get("generation")
             try:
-                made = await self._cache.api.replace_status({**obj, "status": shown})
+                made = await self._cache.api.replace({**obj, "status": shown}, status=True)
             except Changed:
                 obj = await self._cache.api.get(self.kind, self.namespace, self.name)
                 found = ((obj.get("status") or {}).get("midflight") or {}).get("version", 0)
@@ -286,10 +280,10 @@ class JobReconciler:
         found = self._cache.pods.of((self.namespace, self.name))
         return {name: pod for name, pod in found.items() if pod.owner == self._uid}
 
-    def _scalers(self) -> dict[str, Any]:
+    def _scalers(self) -> list[Object]:
         if self.kind != names.TRAININGJOB:
-            return {}
-        return dict(self._cache.scalers.of((self.namespace, self.name)))
+            return []
+        return self._cache.scalers_of((self.namespace, self.name))
 
 
 def _is_said_already(record: Record, pods: Pods) -> bool:

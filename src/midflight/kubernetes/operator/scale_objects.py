@@ -31,7 +31,7 @@ log = logging.getLogger("midflight.operator")
 
 async def show(cache: Cache, obj: Object, job: Job, decision: Decision) -> bool:
     """Of one job; whether all that was new could be written."""
-    found = list(cache.scalers.of((job.spec.namespace, job.spec.name)).values())
+    found = cache.scalers_of((job.spec.namespace, job.spec.name))
     well = True
     for scaler in found:
         shown = _status(scaler, job, decision)
@@ -65,7 +65,7 @@ async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:
             change = {"metadata": {"ownerReferences": [owner_reference(owner, controller=False)]}}
             made = await cache.api.patch(scaler["kind"], meta["namespace"], meta["name"], change)
             scaler = {**made, "status": scaler["status"]}
-        cache.put_scaler(await cache.api.replace_status(scaler))
+        cache.put_scaler(await cache.api.replace(scaler, status=True))
     except (NotFound, Changed) as error:
         log.info("the status of %s was not written: %s", meta["name"], error)
         return False
@@ -114,7 +114,7 @@ class UnclaimedScalers:
     def _open(self, key: Key) -> list[Object]:
         if names.TRAININGJOB in self._cache.kinds_of(key):
             return []
-        return [each for each in self._cache.scalers.of(key).values() if not status.is_over(each)]
+        return [each for each in self._cache.scalers_of(key) if not status.is_over(each)]
 
     async def _refuse(self, scaler: Object, key: Key, now: float) -> bool:
         namespace, job = key

@@ -51,10 +51,6 @@ class Saved:
     refused: bool = False  # the object's spec makes no sense now: the last that did is kept here
 
 
-def read_job(obj: Mapping[str, Any], spec: Spec) -> Job:
-    return read(obj, spec).job
-
-
 def read(obj: Mapping[str, Any], spec: Spec) -> Saved:
     """As it was saved; a job that nobody has looked at yet is PENDING, and has nothing."""
     found = (obj.get("status") or {}).get("midflight")
@@ -135,10 +131,6 @@ def _said(value: Any) -> dict[str, Any]:
     usual = {each.name: each.default for each in fields(value)}
     encoded: dict[str, Any] = codec.encode(value)
     return {name: each for name, each in encoded.items() if getattr(value, name) != usual[name]}
-
-
-def next_version(saved: Saved, job: Job, replicas: int, refused: bool = False) -> Saved:
-    return Saved(job, saved.version + 1, replicas, refused)
 
 
 def refused_job(reason: str, generation: int | None, now: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from midflight.controller.views import NONE, time_text
 from midflight.errors import MidflightError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import foreign
-from midflight.kubernetes.resources.status import read_job, seconds_of
+from midflight.kubernetes.resources.status import read, seconds_of
 from midflight.protocol.views import JobSummary
 
 Object = Mapping[str, Any]
@@ -81,7 +81,7 @@ def job_of(obj: Object) -> Job:
     """The whole job, as its object says; raises a MidflightError if it cannot be read."""
     from midflight.kubernetes.resources.job_spec import spec_of
 
-    job = read_job(obj, spec_of(obj))
+    job = read(obj, spec_of(obj)).job
     return foreign.as_stated(job, obj) if foreign.is_foreign(obj) else job
 
 
