@@ -11,8 +11,8 @@ from midflight import leaving as _leaving  # noqa: F401 - early, so that it come
 from midflight.errors import MidflightError, WorldChanged
 
 if TYPE_CHECKING:
+    from midflight.runtime.data.sampler import ElasticBatchSampler
     from midflight.runtime.job import Job, join
-    from midflight.runtime.sampler import ElasticBatchSampler
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
-    "ElasticBatchSampler": "midflight.runtime.sampler",
+    "ElasticBatchSampler": "midflight.runtime.data.sampler",
     "Job": "midflight.runtime.job",
     "join": "midflight.runtime.job",
 }

@@ -11,7 +11,7 @@ import pytest
 from midflight.cli.main import main
 from midflight.protocol.job import JobSpec
 from midflight.rundir import RunDir
-from midflight.runtime.audit import (
+from midflight.runtime.data.audit import (
     Comparison,
     Record,
     Report,
@@ -20,7 +20,7 @@ from midflight.runtime.audit import (
     parse,
     parse_comparisons,
 )
-from midflight.runtime.plan import Cursor, Plan, Seat, share
+from midflight.runtime.data.plan import Cursor, Plan, Seat, share
 
 PLAN = Plan(samples=25, global_batch_size=10, epochs=2)
 
@@ -189,9 +189,9 @@ def _line(at: int) -> str:
 
 def test_what_the_runtime_writes_can_be_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from midflight.runtime.ledger import Ledger
-    from midflight.runtime.sampler import ElasticBatchSampler
-    from midflight.runtime.schedule import Schedule
+    from midflight.runtime.data.ledger import Ledger
+    from midflight.runtime.data.sampler import ElasticBatchSampler
+    from midflight.runtime.data.schedule import Schedule
 
     sampler = ElasticBatchSampler(PLAN, Schedule(Seat(1, 1, 2)))
     ledger = Ledger(str(tmp_path), "m1")
@@ -245,8 +245,8 @@ def test_what_verify_every_has_found_is_a_problem() -> None:
 
 def test_what_the_runtime_notes_of_a_comparison_can_be_read(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from midflight.runtime.claims import Claim
-    from midflight.runtime.ledger import Ledger
+    from midflight.runtime.data.ledger import Ledger
+    from midflight.runtime.state.claims import Claim
 
     ledger = Ledger(str(tmp_path), "m1")
     ledger.note("enter", 4, Claim(3, 20, 1, 10, 11), "a \u2028 b", "m0")

@@ -8,7 +8,7 @@ import pytest
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.errors import WorldChanged
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from midflight.runtime.data import Batch, build_loader
-from midflight.runtime.feed import Feed
-from midflight.runtime.plan import Cursor, Extent, Plan, Seat
-from midflight.runtime.sampler import ElasticBatchSampler, EpochOrder, Issued
-from midflight.runtime.schedule import Schedule
+from midflight.runtime.data.feed import Feed
+from midflight.runtime.data.loader import Batch, build_loader
+from midflight.runtime.data.plan import Cursor, Extent, Plan, Seat
+from midflight.runtime.data.sampler import ElasticBatchSampler, EpochOrder, Issued
+from midflight.runtime.data.schedule import Schedule
 
 
 class Numbers(Dataset[Any]):

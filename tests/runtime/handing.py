@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 
 from midflight.errors import StateError
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Snapshot, memory_of
-from midflight.runtime.transfer import receive, receive_layout, send, send_layout
-from midflight.runtime.tree import pack
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Snapshot, memory_of
+from midflight.runtime.state.transfer import receive, receive_layout, send, send_layout
+from midflight.runtime.state.tree import pack
 
 
 def gloo(size: int = 2, seconds: float = 20) -> list[Any]:

@@ -10,15 +10,15 @@ from torch import nn
 
 import midflight as mf
 from midflight.errors import DataError, StateError, UsageError, WorldChanged
-from midflight.runtime import room
-from midflight.runtime.agreement import Agreement, Received, Standpoint, agree
-from midflight.runtime.audit import parse_comparisons
-from midflight.runtime.claims import Claim
-from midflight.runtime.equality import Equality
-from midflight.runtime.group import Group
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.ledger import Ledger
-from midflight.runtime.terms import Terms
+from midflight.runtime.data.audit import parse_comparisons
+from midflight.runtime.data.ledger import Ledger
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.state import room
+from midflight.runtime.state.agreement import Agreement, Received, Standpoint, agree
+from midflight.runtime.state.claims import Claim
+from midflight.runtime.state.equality import Equality
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.terms import Terms
 from tests.runtime.worlds import connected, outcomes
 
 

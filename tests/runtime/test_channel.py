@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from midflight.runtime import channel
-from midflight.runtime.channel import Channel
+from midflight.runtime.state import channel
+from midflight.runtime.state.channel import Channel
 
 
 class FakeStream:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from midflight.runtime.checksums import LARGE, PARTS, checksum
+from midflight.runtime.state.checksums import LARGE, PARTS, checksum
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.complex64)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from midflight.runtime.claims import NEWCOMER, Claim, settle
+from midflight.runtime.state.claims import NEWCOMER, Claim, settle
 
 HERE = Claim(generation=3, step=20, epoch=1, digest=7, checksum=8, can_give=True)
 

@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from midflight.errors import DataError
-from midflight.runtime.data import Batch, adopted, build_loader, sample_count
-from midflight.runtime.feed import Feed
-from midflight.runtime.plan import Cursor, Plan, Seat
-from midflight.runtime.sampler import ElasticBatchSampler, EpochOrder, epoch_seed
-from midflight.runtime.schedule import Schedule
+from midflight.runtime.data.feed import Feed
+from midflight.runtime.data.loader import Batch, adopted, build_loader, sample_count
+from midflight.runtime.data.plan import Cursor, Plan, Seat
+from midflight.runtime.data.sampler import ElasticBatchSampler, EpochOrder, epoch_seed
+from midflight.runtime.data.schedule import Schedule
 from tests.runtime.cluster import FakeSession, Numbers, feed_for, train, used
 
 ALONE = Seat(generation=1, rank=0, size=1)
@@ -150,7 +150,7 @@ def test_a_closed_feed_leaves_no_worker_behind() -> None:
 def test_workers_die_with_a_killed_training_process_at_once(folder: str) -> None:
     script = (
         "import multiprocessing, time\n"
-        "from midflight.runtime.plan import Plan, Seat\n"
+        "from midflight.runtime.data.plan import Plan, Seat\n"
         "from tests.runtime.cluster import FakeSession, feed_for\n"
         "feed = feed_for(FakeSession(Seat(1, 0, 1)), Plan(samples=8, global_batch_size=4), 2)\n"
         "batch = next(iter(feed))\n"
@@ -167,7 +167,7 @@ def test_a_worker_that_begins_when_the_training_process_is_dead_loads_nothing(
     script = (
         "import multiprocessing, os, pathlib, time\n"
         "from torch.utils.data import DataLoader\n"
-        "from midflight.runtime.data import WorkerStart\n"
+        "from midflight.runtime.data.loader import WorkerStart\n"
         "from tests.runtime.cluster import Numbers\n"
         "class Late(WorkerStart):\n"
         "    def __call__(self, worker):\n"

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from midflight.runtime.differences import name_differences, name_tensors
-from midflight.runtime.tree import pack
+from midflight.runtime.state.differences import name_differences, name_tensors
+from midflight.runtime.state.tree import pack
 
 
 def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from midflight.errors import DataError
-from midflight.runtime.data import Batch, build_loader
-from midflight.runtime.feed import Feed
-from midflight.runtime.plan import Cursor, Plan, Seat, share
-from midflight.runtime.sampler import ElasticBatchSampler
+from midflight.runtime.data.feed import Feed
+from midflight.runtime.data.loader import Batch, build_loader
+from midflight.runtime.data.plan import Cursor, Plan, Seat, share
+from midflight.runtime.data.sampler import ElasticBatchSampler
 from tests.runtime.cluster import Cluster, FakeSession, Numbers, feed_for, train, used
 
 ALONE = Seat(generation=1, rank=0, size=1)

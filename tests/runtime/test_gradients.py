@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from midflight.errors import UsageError, WorldChanged
-from midflight.runtime.gradients import GradientSync
-from midflight.runtime.group import Group
-from midflight.runtime.plan import Extent, Seat
-from midflight.runtime.sampler import Issued
-from midflight.runtime.schedule import Ticket
+from midflight.runtime.data.plan import Extent, Seat
+from midflight.runtime.data.sampler import Issued
+from midflight.runtime.data.schedule import Ticket
+from midflight.runtime.gradients.ddp import GradientSync
+from midflight.runtime.group.process_group import Group
 from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0

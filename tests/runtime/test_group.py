@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import WorldChanged
-from midflight.runtime import group as groups
-from midflight.runtime.group import Group
+from midflight.runtime.group import process_group as groups
+from midflight.runtime.group.process_group import Group
 from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0
@@ -70,7 +70,7 @@ def test_a_forked_child_leaves_alone_what_its_parent_has_forgotten() -> None:
     script = (
         "import gc, os, signal\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from midflight.runtime.group import Group\n"
+        "from midflight.runtime.group.process_group import Group\n"
         "from tests.runtime.keys import Keys, world\n"
         "gc.disable()\n"
         "keys, groups = Keys(), [Group(world(2), name, 'gloo') for name in ('m0', 'm1')]\n"

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from midflight.errors import StateError
-from midflight.runtime.holdings import Holdings, difference
-from midflight.runtime.layout import Snapshot
+from midflight.runtime.state.holdings import Holdings, difference
+from midflight.runtime.state.layout import Snapshot
 from tests.runtime.handing import gloo, hand_over, refused, same_bits
 
 

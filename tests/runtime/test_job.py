@@ -7,9 +7,9 @@ import torch
 
 import midflight as mf
 from midflight import leaving
-from midflight.runtime import reduction
-from midflight.runtime.group import Group
-from midflight.runtime.membership import Dismissed, Order
+from midflight.runtime.group import reduction
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.member import Dismissed, Order
 from tests.runtime.keys import world
 
 MODEL = torch.nn.Linear(2, 1)

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch._C import _distributed_c10d as c10d
 
-from midflight.runtime.keystore import NCCL_KEYS, KeyStore
+from midflight.runtime.group.keystore import NCCL_KEYS, KeyStore
 
 
 class Line:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import Beat, MemberJoined
-from midflight.runtime.link import Absence, Link
+from midflight.runtime.membership.link import Absence, Link
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 

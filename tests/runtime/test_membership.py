@@ -12,10 +12,10 @@ from midflight.errors import GivenUp
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import Dismiss, MemberJoined, MemberLeaving, Over, Switch
 from midflight.protocol.world import Member, World
-from midflight.runtime.group import Group
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout
-from midflight.runtime.membership import Dismissed, Leave, Membership, Order
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.member import Dismissed, Leave, Membership, Order
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout
 from tests.runtime.coordinators import OURS, PATIENCE, Coordinators
 
 NOBODY = "127.0.0.1:1"

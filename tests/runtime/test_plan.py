@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midflight.errors import DataError
-from midflight.runtime.plan import Cursor, Extent, Plan, Seat, micro_batches, share, weight
+from midflight.runtime.data.plan import Cursor, Extent, Plan, Seat, micro_batches, share, weight
 
 sizes = st.integers(1, 12)
 plans = st.builds(

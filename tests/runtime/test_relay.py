@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midflight.errors import StateError
-from midflight.runtime.relay import relay
+from midflight.runtime.state.relay import relay
 
 MEMBERS = st.permutations(range(20)).flatmap(
     lambda order: st.tuples(st.integers(1, 6), st.integers(0, 14)).map(

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from midflight.runtime import room
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Snapshot
+from midflight.runtime.state import room
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Snapshot
 from tests.runtime.handing import same_bits
 
 CUDA = torch.device("cuda", 0)

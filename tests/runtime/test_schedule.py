@@ -1,7 +1,7 @@
 """Which seat is valid from which step on, and what becomes stale."""
 
-from midflight.runtime.plan import Seat
-from midflight.runtime.schedule import Schedule
+from midflight.runtime.data.plan import Seat
+from midflight.runtime.data.schedule import Schedule
 
 
 def seat(generation: int, rank: int = 0, size: int = 4) -> Seat:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from midflight.runtime.group import Group
-from midflight.runtime.sockets import endpoints
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.sockets import endpoints
 from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0

@@ -3,7 +3,7 @@
 from typing import Any
 
 from midflight.errors import DataError, StateError
-from midflight.runtime.terms import Terms, are_equal, objection
+from midflight.runtime.state.terms import Terms, are_equal, objection
 
 PLAN = {"samples": 100, "global_batch_size": 128, "epochs": 5}
 

@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 
 from midflight.errors import StateError
-from midflight.runtime import channel, transfer
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout, Snapshot, layout_of
-from midflight.runtime.relay import relay
-from midflight.runtime.transfer import receive, receive_layout, send, send_layout
+from midflight.runtime.state import channel, transfer
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout, Snapshot, layout_of
+from midflight.runtime.state.relay import relay
+from midflight.runtime.state.transfer import receive, receive_layout, send, send_layout
 from tests.runtime.handing import gloo, hand_over, refused, same_bits, together
 from tests.runtime.trainee import Trainee
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from midflight.errors import StateError
-from midflight.runtime.tree import pack, unpack
+from midflight.runtime.state.tree import pack, unpack
 
 ATOMS = (
     st.none()

@@ -7,7 +7,7 @@ import torch
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from midflight.runtime.holdings import Holdings
+from midflight.runtime.state.holdings import Holdings
 
 OPTIMIZERS: dict[str, Callable[[Any], optim.Optimizer]] = {
     "SGD": lambda p: optim.SGD(p, lr=0.1),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from midflight.runtime import group as groups
-from midflight.runtime.group import Group
+from midflight.runtime.group import process_group as groups
+from midflight.runtime.group.process_group import Group
 from tests.runtime.handing import together
 from tests.runtime.keys import Keys, world
 

@@ -19,15 +19,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from midflight.errors import WorldChanged
-from midflight.runtime import checkpoint, reduction
-from midflight.runtime.data import Batch, LoaderOptions, build_loader, sample_count
-from midflight.runtime.feed import Feed
-from midflight.runtime.gradients import LOST
-from midflight.runtime.group import is_communication_error
-from midflight.runtime.ledger import checksum
-from midflight.runtime.plan import Plan
-from midflight.runtime.sampler import ElasticBatchSampler, Issued
+from midflight.runtime.data.feed import Feed
+from midflight.runtime.data.ledger import checksum
+from midflight.runtime.data.loader import Batch, LoaderOptions, build_loader, sample_count
+from midflight.runtime.data.plan import Plan
+from midflight.runtime.data.sampler import ElasticBatchSampler, Issued
+from midflight.runtime.gradients.ddp import LOST
+from midflight.runtime.group import reduction
+from midflight.runtime.group.process_group import is_communication_error
 from midflight.runtime.session import Session
+from midflight.runtime.state import checkpoint
 
 LOG_SECONDS = 1.0
 

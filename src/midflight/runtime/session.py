@@ -23,22 +23,22 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
-from midflight.runtime import checkpoint
-from midflight.runtime.agreement import Standpoint, agree, compare_terms, try_capture
-from midflight.runtime.equality import Equality
-from midflight.runtime.exact import ExactSync
-from midflight.runtime.feed import Feed
-from midflight.runtime.gradients import GradientSync
-from midflight.runtime.group import Group, is_communication_error
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout, Snapshot
-from midflight.runtime.ledger import Ledger
-from midflight.runtime.membership import Dismissed, Enter, Leave, Membership
-from midflight.runtime.plan import Cursor, Seat
-from midflight.runtime.sampler import Issued
-from midflight.runtime.schedule import Schedule
-from midflight.runtime.terms import Terms
-from midflight.runtime.values import Values
+from midflight.runtime.data.feed import Feed
+from midflight.runtime.data.ledger import Ledger
+from midflight.runtime.data.plan import Cursor, Seat
+from midflight.runtime.data.sampler import Issued
+from midflight.runtime.data.schedule import Schedule
+from midflight.runtime.gradients.ddp import GradientSync
+from midflight.runtime.gradients.deterministic import ExactSync
+from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership
+from midflight.runtime.state import checkpoint
+from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.state.equality import Equality
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout, Snapshot
+from midflight.runtime.state.terms import Terms
+from midflight.runtime.state.values import Values
 
 LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
 

@@ -67,7 +67,7 @@ def preload() -> int:
 
 def import_runtime() -> None:
     package = importlib.import_module("midflight.runtime")
-    for module in pkgutil.iter_modules(package.__path__, "midflight.runtime."):
+    for module in pkgutil.walk_packages(package.__path__, "midflight.runtime."):
         if not module.name.endswith((".warm", ".__main__")):
             try:
                 importlib.import_module(module.name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.cli.verbs.audit import read_ledgers
-from midflight.runtime.audit import judge
+from midflight.runtime.data.audit import judge
 from tests.e2e.runs import COUNTING
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import Cluster, phase

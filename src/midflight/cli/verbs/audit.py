@@ -16,7 +16,7 @@ from midflight.cli.runs import find_run, known_runs, run_in_pod
 from midflight.errors import JobFailed, UsageError
 from midflight.run.hosted import hosted
 from midflight.run.options import LEDGER_DIR, NO_LEDGERS
-from midflight.runtime.audit import (
+from midflight.runtime.data.audit import (
     Comparison,
     EpochReport,
     Record,

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from midflight.runtime.group import Group
-from midflight.runtime.layout import memory_of
-from midflight.runtime.tree import DTYPES, pack, unpack
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.state.layout import memory_of
+from midflight.runtime.state.tree import DTYPES, pack, unpack
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 

@@ -22,9 +22,9 @@ from midflight.compat.kungfu.script_end import watch_the_end
 from midflight.compat.kungfu.settling import Place, Row, Settled, settle
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
-from midflight.runtime.group import Group, is_communication_error
-from midflight.runtime.reduction import all_reduce
-from midflight.runtime.standing import Standing
+from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.group.reduction import all_reduce
+from midflight.runtime.membership.standing import Standing
 
 FURTHEST = 100_000  # boundaries by which a planned change may lie ahead
 KEPT = 8 << 20  # bytes; the result of a larger collective is not kept for those who missed it

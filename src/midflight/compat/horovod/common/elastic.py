@@ -23,8 +23,8 @@ from midflight.compat.horovod.common.exceptions import (
 )
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.errors import GivenUp
-from midflight.runtime.claims import NOTHING
-from midflight.runtime.standing import Change
+from midflight.runtime.membership.standing import Change
+from midflight.runtime.state.claims import NOTHING
 
 
 class HostUpdateResult(IntFlag):

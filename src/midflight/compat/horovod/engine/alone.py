@@ -11,7 +11,7 @@ from midflight.compat.horovod.engine.requests import Response
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 
 THRESHOLD = 128 << 20
 

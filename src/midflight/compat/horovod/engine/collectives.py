@@ -16,7 +16,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from midflight.compat.horovod.engine.adasum import adasum
 from midflight.compat.horovod.engine.requests import Request, Response
 from midflight.compat.horovod.engine.work import Work
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 
 _OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,

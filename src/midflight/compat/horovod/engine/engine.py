@@ -22,7 +22,7 @@ from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
 from midflight.errors import ProtocolError
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
 JOIN_SECONDS = 5.0  # for the thread to end

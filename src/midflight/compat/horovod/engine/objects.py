@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from midflight.errors import ProtocolError
-from midflight.runtime.tree import DTYPES, pack, unpack
+from midflight.runtime.state.tree import DTYPES, pack, unpack
 
 _HEAD = struct.Struct(">II")  # lengths of the tree and of the list of tensors
 

@@ -29,8 +29,8 @@ from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
 from midflight.errors import MidflightError, WorldChanged
 from midflight.rundir import read_token
-from midflight.runtime.claims import NOTHING
-from midflight.runtime.standing import Change, Standing
+from midflight.runtime.membership.standing import Change, Standing
+from midflight.runtime.state.claims import NOTHING
 
 NOT_INITIALISED = "Horovod has not been initialized; use hvd.init()."
 

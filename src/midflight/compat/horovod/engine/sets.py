@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from midflight.compat.horovod.engine.requests import GLOBAL_SET
 from midflight.protocol.world import World
-from midflight.runtime.group import Group
-from midflight.runtime.keystore import KeyLine
+from midflight.runtime.group.keystore import KeyLine
+from midflight.runtime.group.process_group import Group
 
 
 class Sets:

@@ -27,8 +27,8 @@ from midflight.protocol.wire import (
     proof,
     tune,
 )
-from midflight.runtime.group import Group
-from midflight.runtime.sockets import close_exempt, exempt
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.sockets import close_exempt, exempt
 
 SEND_SECONDS = 60.0  # a peer that does not read for so long is lost
 _LENGTH = struct.Struct(">I")

@@ -23,8 +23,8 @@ from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.carrying import to_numpy, to_torch
 from midflight.compat.horovod.tensorflow.functions import broadcast_flat, broadcast_object
 from midflight.compat.horovod.tensorflow.optimizer import careful, innermost
-from midflight.runtime.claims import NOTHING
-from midflight.runtime.standing import Change
+from midflight.runtime.membership.standing import Change
+from midflight.runtime.state.claims import NOTHING
 
 _COUNTERS = ("iteration", "iterations")  # what Keras calls an optimizer's count of steps
 _RAISED = re.compile(r"(?:^|\s)(HorovodInternalError|InvalidRequest): (.*)", re.MULTILINE)

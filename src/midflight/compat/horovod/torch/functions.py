@@ -15,7 +15,7 @@ from midflight.compat.horovod.common.process_sets import ProcessSet, global_proc
 from midflight.compat.horovod.engine.objects import from_bytes, to_bytes
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch import mpi_ops as ops
-from midflight.runtime.loading import load
+from midflight.runtime.state.loading import load
 
 
 def broadcast_parameters(

@@ -15,8 +15,8 @@ from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.resizing import Progress
 from midflight.compat.kungfu.schedule import parse
 from midflight.errors import UsageError
-from midflight.runtime.group import Group
-from midflight.runtime.reduction import all_reduce
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.reduction import all_reduce
 
 
 class KerasState:

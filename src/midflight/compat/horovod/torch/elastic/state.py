@@ -22,8 +22,8 @@ from midflight.compat.horovod.torch.functions import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from midflight.runtime.claims import NOTHING
-from midflight.runtime.standing import Change
+from midflight.runtime.membership.standing import Change
+from midflight.runtime.state.claims import NOTHING
 
 
 class TorchState(ObjectState):

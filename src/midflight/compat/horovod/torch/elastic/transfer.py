@@ -16,8 +16,8 @@ from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.functions import broadcast_object
-from midflight.runtime.loading import load
-from midflight.runtime.tree import DTYPES, pack, unpack
+from midflight.runtime.state.loading import load
+from midflight.runtime.state.tree import DTYPES, pack, unpack
 
 
 def hand_over(held: Sequence[Any], root: int, *, take: bool) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from midflight.compat.kungfu import peer
 from midflight.errors import UsageError
-from midflight.runtime import reduction
-from midflight.runtime.group import Group
+from midflight.runtime.group import reduction
+from midflight.runtime.group.process_group import Group
 
 _OPS = {"sum": "sum", "mean": "mean", "avg": "mean", "min": "min", "max": "max", "prod": "product"}
 

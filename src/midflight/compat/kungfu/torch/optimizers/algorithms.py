@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from midflight.compat.kungfu.peer import Peer
 from midflight.compat.kungfu.torch.ops.collective import op_named
 from midflight.compat.kungfu.torch.optimizers.wrapping import Named, wrapped
-from midflight.runtime.group import Group
-from midflight.runtime.reduction import all_reduce
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.reduction import all_reduce
 
 NamedParameters = Iterable[tuple[str, Tensor]]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 
 Values = list[Tensor]  # flat, one for each kind of buffers
 

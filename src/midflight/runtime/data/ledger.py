@@ -9,10 +9,20 @@ with which one this member came, and in what it differed.
 import json
 import zlib
 from pathlib import Path
-from typing import TextIO
+from typing import Protocol, TextIO
 
-from midflight.runtime.claims import Claim
-from midflight.runtime.sampler import Issued
+from midflight.runtime.data.sampler import Issued
+
+
+class Compared(Protocol):
+    """With which state a member came to a comparison; `state.claims.Claim` is one."""
+
+    @property
+    def progress(self) -> tuple[int, int, int]: ...
+    @property
+    def digest(self) -> int: ...
+    @property
+    def checksum(self) -> int: ...
 
 
 class Ledger:
@@ -30,7 +40,7 @@ class Ledger:
         )
 
     def note(
-        self, when: str, generation: int, claim: Claim, differed: str = "", source: str = ""
+        self, when: str, generation: int, claim: Compared, differed: str = "", source: str = ""
     ) -> None:
         """The states were compared. `when`: enter or verify. `source`: whose state it took over."""
         line = {

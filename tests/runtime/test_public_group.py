@@ -15,8 +15,8 @@ from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from midflight.errors import WorldChanged
-from midflight.runtime.cuttable import cuttable
-from midflight.runtime.patience import Waits
+from midflight.runtime.group.public_group import cuttable
+from midflight.runtime.group.waits import Waits
 
 SECONDS = 30.0
 

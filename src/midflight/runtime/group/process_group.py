@@ -20,10 +20,10 @@ from torch._C import _distributed_c10d as c10d
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
-from midflight.runtime.cuttable import cuttable
-from midflight.runtime.keystore import NCCL_KEYS, KeyLine, KeyStore
-from midflight.runtime.patience import Waits, keep_for_ever
-from midflight.runtime.sockets import SocketSet, open_sockets
+from midflight.runtime.group.keystore import NCCL_KEYS, KeyLine, KeyStore
+from midflight.runtime.group.public_group import cuttable
+from midflight.runtime.group.sockets import SocketSet, open_sockets
+from midflight.runtime.group.waits import Waits, keep_for_ever
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
 CONNECT_SECONDS = 120.0

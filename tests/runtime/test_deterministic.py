@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from midflight.errors import UsageError, WorldChanged
-from midflight.runtime.exact import ExactSync
-from midflight.runtime.group import Group
-from midflight.runtime.plan import Extent, Seat
-from midflight.runtime.sampler import Issued
-from midflight.runtime.schedule import Ticket
+from midflight.runtime.data.plan import Extent, Seat
+from midflight.runtime.data.sampler import Issued
+from midflight.runtime.data.schedule import Ticket
+from midflight.runtime.gradients.deterministic import ExactSync
+from midflight.runtime.group.process_group import Group
 from tests.runtime.keys import world
 
 

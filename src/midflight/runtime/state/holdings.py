@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from midflight.errors import StateError
-from midflight.runtime.layout import Home, Layout, Prepared, Slot, Snapshot, layout_of
-from midflight.runtime.loading import listed_by, load, load_unlisted, tensors_of
-from midflight.runtime.rng import capture_rng, restore_rng
-from midflight.runtime.tree import number_of, pack, unpack
+from midflight.runtime.state.layout import Home, Layout, Prepared, Slot, Snapshot, layout_of
+from midflight.runtime.state.loading import listed_by, load, load_unlisted, tensors_of
+from midflight.runtime.state.rng import capture_rng, restore_rng
+from midflight.runtime.state.tree import number_of, pack, unpack
 
 VALUES, RNG, EXTRA, UNLISTED = "job.state", "job.rng", "job.extra", "job.unlisted"
 Description = tuple[str, tuple[int, ...], str]

@@ -3,7 +3,7 @@
 import pytest
 
 from midflight.errors import StateError, WorldChanged
-from midflight.runtime.patience import Waits
+from midflight.runtime.group.waits import Waits
 
 
 def test_what_comes_back_after_the_cut_does_not_count() -> None:

@@ -21,10 +21,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel.distributed import _find_tensors
 
 from midflight.errors import UsageError, WorldChanged
-from midflight.runtime import reduction
-from midflight.runtime.buffers import Buffers, by_kind
-from midflight.runtime.group import Group, is_communication_error
-from midflight.runtime.sampler import Issued
+from midflight.runtime.data.sampler import Issued
+from midflight.runtime.gradients.buffers import Buffers, by_kind
+from midflight.runtime.group import reduction
+from midflight.runtime.group.process_group import Group, is_communication_error
 
 LOST = (
     "a member was lost in this step, which did not happen: catch midflight.WorldChanged around "

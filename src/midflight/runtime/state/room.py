@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from midflight.runtime.layout import Prepared, Snapshot, is_dense
+from midflight.runtime.state.layout import Prepared, Snapshot, is_dense
 
 MARGIN = 1.1  # memory is given out in blocks
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from midflight.errors import UsageError, WorldChanged
-from midflight.runtime.group import Group
+from midflight.runtime.group.process_group import Group
 
 _OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,

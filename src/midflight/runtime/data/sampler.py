@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch.utils.data import Sampler
 
-from midflight.runtime.plan import Cursor, Extent, Piece, Plan, Seat
-from midflight.runtime.schedule import Schedule, Ticket
+from midflight.runtime.data.plan import Cursor, Extent, Piece, Plan, Seat
+from midflight.runtime.data.schedule import Schedule, Ticket
 
 
 @dataclass(frozen=True, slots=True)

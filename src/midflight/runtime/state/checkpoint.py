@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from midflight.errors import StateError
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Snapshot, layout_of
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Snapshot, layout_of
 
 
 def save(path: Path, snapshot: Snapshot) -> None:

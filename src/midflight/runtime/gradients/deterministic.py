@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from midflight.errors import UsageError
-from midflight.runtime import reduction
-from midflight.runtime.buffers import Buffers, Values
-from midflight.runtime.group import Group
-from midflight.runtime.sampler import Issued
+from midflight.runtime.data.sampler import Issued
+from midflight.runtime.gradients.buffers import Buffers, Values
+from midflight.runtime.group import reduction
+from midflight.runtime.group.process_group import Group
 
 NEEDS_BATCHES = "deterministic mode needs the batches of job.batches or job.follow"
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from torch.utils.data import DataLoader
 
 from midflight.errors import DataError
-from midflight.runtime.data import Batch, adopted
-from midflight.runtime.plan import Cursor, Extent
-from midflight.runtime.sampler import ElasticBatchSampler, Issued
-from midflight.runtime.schedule import Schedule, Ticket
+from midflight.runtime.data.loader import Batch, adopted
+from midflight.runtime.data.plan import Cursor, Extent
+from midflight.runtime.data.sampler import ElasticBatchSampler, Issued
+from midflight.runtime.data.schedule import Schedule, Ticket
 
 NOTHING = object()  # what an exhausted loader gives
 

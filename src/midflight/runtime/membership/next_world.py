@@ -13,13 +13,13 @@ from typing import Protocol
 
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.protocol.world import World
-from midflight.runtime import transfer
-from midflight.runtime.agreement import compare_terms
-from midflight.runtime.group import CONNECT_SECONDS, Group, is_communication_error
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.keystore import KeyLine
-from midflight.runtime.layout import Layout, Prepared
-from midflight.runtime.terms import Terms
+from midflight.runtime.group.keystore import KeyLine
+from midflight.runtime.group.process_group import CONNECT_SECONDS, Group, is_communication_error
+from midflight.runtime.state import transfer
+from midflight.runtime.state.agreement import compare_terms
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout, Prepared
+from midflight.runtime.state.terms import Terms
 
 POLL_SECONDS = 0.05
 BACKEND_KEY = "midflight/backend"

@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from midflight.errors import DataError
-from midflight.runtime.sampler import ElasticBatchSampler, Issued
+from midflight.runtime.data.sampler import ElasticBatchSampler, Issued
 
 PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 

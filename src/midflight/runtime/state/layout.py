@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from midflight.errors import StateError
-from midflight.runtime.tree import DTYPES
+from midflight.runtime.state.tree import DTYPES
 
 Home = tuple[str, str]
 """The name of a module that a session carries, and the name of one of its tensors."""

@@ -7,9 +7,9 @@ it. What each came with is noted in its ledger, so that `midflight audit` can na
 import sys
 
 from midflight.errors import StateError, UsageError
-from midflight.runtime.agreement import Agreement, Standpoint, verify
-from midflight.runtime.group import Group
-from midflight.runtime.ledger import Ledger
+from midflight.runtime.data.ledger import Ledger
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.state.agreement import Agreement, Standpoint, verify
 
 
 class Equality:

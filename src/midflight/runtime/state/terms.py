@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midflight.errors import DataError, MidflightError, StateError
-from midflight.runtime.holdings import Description, difference
-from midflight.runtime.tree import number_of
+from midflight.runtime.state.holdings import Description, difference
+from midflight.runtime.state.tree import number_of
 
 UNKNOWN = 0  # the mark of a plan that is not there yet
 

@@ -9,7 +9,7 @@ nor cares whether a step was reached; the session makes a switch happen at the f
 import threading
 from dataclasses import dataclass
 
-from midflight.runtime.plan import Seat
+from midflight.runtime.data.plan import Seat
 
 ALWAYS = -1  # the step from which the present seat is valid: before any other
 

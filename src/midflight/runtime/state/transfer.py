@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from midflight.errors import StateError
-from midflight.runtime.channel import (
+from midflight.runtime.state.channel import (
     MESSAGE,
     Channel,
     Group,
@@ -24,8 +24,8 @@ from midflight.runtime.channel import (
     tensor_to_bytes,
     warm,
 )
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout, Prepared, Snapshot, is_dense, memory_of
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout, Prepared, Snapshot, is_dense, memory_of
 
 LARGE = 256 << 10  # bytes; a tensor of this size or more is a message of its own
 BUNDLE = 4 << 20

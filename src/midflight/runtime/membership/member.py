@@ -17,13 +17,13 @@ from midflight.errors import GivenUp
 from midflight.protocol import messages as say
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import World
-from midflight.runtime.channel import bytes_moved
-from midflight.runtime.coming import Coming
-from midflight.runtime.group import Group
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout
-from midflight.runtime.link import Link
-from midflight.runtime.terms import Terms
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.link import Link
+from midflight.runtime.membership.next_world import Coming
+from midflight.runtime.state.channel import bytes_moved
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout
+from midflight.runtime.state.terms import Terms
 
 
 class Trainer(Protocol):

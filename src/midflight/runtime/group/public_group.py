@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
-from midflight.runtime.patience import Waits
+from midflight.runtime.group.waits import Waits
 
 _OPERATIONS = (
     "allreduce",

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from midflight.runtime.plan import share
+from midflight.runtime.data.plan import share
 
 MOST_SHARDS = 1024
 

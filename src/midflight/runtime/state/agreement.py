@@ -15,15 +15,15 @@ from itertools import chain
 import torch
 
 from midflight.errors import MidflightError, StateError, WorldChanged
-from midflight.runtime import room, transfer
-from midflight.runtime.checksums import checksum
-from midflight.runtime.claims import NEWCOMER, Claim, Outcome, settle
-from midflight.runtime.differences import name_differences
-from midflight.runtime.group import Group
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Prepared, Snapshot
-from midflight.runtime.relay import relay
-from midflight.runtime.terms import UNKNOWN, Terms, are_equal, objection
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.state import room, transfer
+from midflight.runtime.state.checksums import checksum
+from midflight.runtime.state.claims import NEWCOMER, Claim, Outcome, settle
+from midflight.runtime.state.differences import name_differences
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Prepared, Snapshot
+from midflight.runtime.state.relay import relay
+from midflight.runtime.state.terms import UNKNOWN, Terms, are_equal, objection
 
 
 @dataclass(frozen=True)

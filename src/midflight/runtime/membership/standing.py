@@ -17,13 +17,13 @@ from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
-from midflight.runtime.claims import NOTHING
-from midflight.runtime.group import Group, is_communication_error
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.keystore import KeyLine
-from midflight.runtime.layout import Layout
-from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Order
-from midflight.runtime.terms import Terms
+from midflight.runtime.group.keystore import KeyLine
+from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order
+from midflight.runtime.state.claims import NOTHING
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout
+from midflight.runtime.state.terms import Terms
 
 
 @dataclass(frozen=True)

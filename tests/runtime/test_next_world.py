@@ -7,11 +7,11 @@ import pytest
 from torch import nn
 
 from midflight.errors import StateError
-from midflight.runtime import group as groups
-from midflight.runtime.coming import Coming
-from midflight.runtime.holdings import Holdings
-from midflight.runtime.layout import Layout
-from midflight.runtime.terms import Terms
+from midflight.runtime.group import process_group as groups
+from midflight.runtime.membership.next_world import Coming
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout
+from midflight.runtime.state.terms import Terms
 from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0

@@ -1,0 +1,1 @@
+"""Which samples are whose, loaded ahead for each step; and the record of what was used."""

@@ -1,0 +1,1 @@
+"""Gradients averaged over the world, and buffers that follow."""

@@ -1,0 +1,1 @@
+"""The training state: captured, compared, handed from member to member, put back."""
