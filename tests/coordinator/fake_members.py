@@ -1,6 +1,6 @@
 """Fake training processes and agents: they answer the coordinator as real ones do, at once.
 
-A fake member obeys the same rules as `runtime.membership.member`: an `Over` ends its generation and all
+A fake member obeys the same rules as `runtime.membership`: an `Over` ends its generation and all
 before, a `Form` implies that, a repeated order is answered again. What real members do among
 themselves (connecting, handing the state over, doing a step together) is the cluster's business.
 """
