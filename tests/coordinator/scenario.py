@@ -10,6 +10,7 @@ then a failure in any order is a few lines. Everything a coordinator announces i
 import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 from midflight.coordinator.core import commands as do
@@ -18,6 +19,7 @@ from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import OVER, Phase, Request, State, durable, initial, restored
 from midflight.coordinator.saving import FORMAT, Saved
 from midflight.protocol import codec
+from midflight.protocol.dialect import Dialect
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import Form
 from tests.coordinator.fake_members import FakeAgent, FakeMember, Fate, Health, Word
@@ -29,8 +31,11 @@ TICK = 0.1
 
 class FakeCluster:
     def __init__(self, hosts: dict[str, int] | None = None, **spec: Any) -> None:
-        """Hosts with so many slots each; `spec` as in JobSpec. All agents join at once."""
+        """Hosts with so many slots each, all there at once; `spec` as in JobSpec and Dialect."""
         spec = {"np": 3, "min_np": 1, "max_np": 9, **spec}
+        names = {field.name for field in fields(Dialect)}
+        habits = {name: spec.pop(name) for name in names & spec.keys()}
+        spec["dialect"] = Dialect(**habits)
         self.now = 100.0
         self.state = initial(JobSpec("job", ("python", "train.py"), **spec), self.now)
         self.agents: dict[str, FakeAgent] = {}

@@ -10,7 +10,7 @@ HOSTS = {"h0": 2, "h1": 1}
 
 
 def static() -> FakeCluster:
-    return FakeCluster(HOSTS, np=3, min_np=3, max_np=3, static=True)
+    return FakeCluster(HOSTS, np=3, min_np=3, max_np=3, fixed_size=True)
 
 
 @pytest.mark.parametrize("uses_midflight", [True, False])
@@ -54,7 +54,7 @@ def test_a_job_of_fixed_size_succeeds_like_any_other() -> None:
 
 
 def test_a_greedy_job_takes_the_slots_of_a_host_that_comes() -> None:
-    cluster = FakeCluster({"h0": 2}, np=2, min_np=1, max_np=4, greedy=True).run(3.0)
+    cluster = FakeCluster({"h0": 2}, np=2, min_np=1, max_np=4, takes_all_slots=True).run(3.0)
     assert len(cluster.world) == 2
     cluster.add_host("h1", 5)
     cluster.run_until(lambda: len(cluster.world) == 4)
@@ -63,14 +63,14 @@ def test_a_greedy_job_takes_the_slots_of_a_host_that_comes() -> None:
 
 
 def test_a_greedy_job_takes_the_slots_that_a_host_gets() -> None:
-    cluster = FakeCluster({"h0": 1}, np=1, min_np=1, max_np=9, greedy=True).run(3.0)
+    cluster = FakeCluster({"h0": 1}, np=1, min_np=1, max_np=9, takes_all_slots=True).run(3.0)
     cluster.agents["h0"].slots = 3
     cluster.client(events.HostsListed, {"h0": 3})
     cluster.run_until(lambda: len(cluster.world) == 3)
 
 
 def test_members_leave_slots_that_their_host_has_no_more() -> None:
-    cluster = FakeCluster({"h0": 2, "h1": 1}, np=3, min_np=1, greedy=True).run(3.0)
+    cluster = FakeCluster({"h0": 2, "h1": 1}, np=3, min_np=1, takes_all_slots=True).run(3.0)
     assert cluster.world == ("m0", "m1", "m2")
     cluster.client(events.HostsListed, {"h0": 1, "h1": 1})
     cluster.run_until(lambda: cluster.world == ("m0", "m2"))
@@ -87,7 +87,9 @@ def test_a_job_that_is_not_greedy_stays_as_large_as_it_was_asked_to_be() -> None
 
 
 def test_a_host_that_failed_is_used_again_after_its_cool_down() -> None:
-    cluster = FakeCluster({"h0": 1, "h1": 1}, np=2, min_np=1, greedy=True, cooldown_min=5.0)
+    cluster = FakeCluster(
+        {"h0": 1, "h1": 1}, np=2, min_np=1, takes_all_slots=True, cooldown_min=5.0
+    )
     cluster.run(3.0)
     cluster.kill("m1")
     cluster.run(3.0)

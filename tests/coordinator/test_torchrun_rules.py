@@ -113,7 +113,7 @@ def test_a_lost_node_is_no_failure_and_excuses_those_that_fail_with_it() -> None
 
 
 def test_ranks_follow_the_names_of_the_hosts_if_they_are_fixed() -> None:
-    cluster = nodes("h2", "h1", "h0", by_name=True).run(1.0)
+    cluster = nodes("h2", "h1", "h0", hosts_by_name=True).run(1.0)
     world = cluster.starts[0].world
     assert world is not None
     assert [member.host for member in world.members] == ["h0", "h0", "h1", "h1", "h2", "h2"]

@@ -1,6 +1,7 @@
 """The variables that horovodrun tells a process about its place."""
 
-from midflight.protocol.environment import HorovodEnv
+from midflight.compat.horovod.runner.launching import dialect
+from midflight.protocol.dialect import environment_of
 from midflight.protocol.world import Member, World
 
 WORLD = World(
@@ -14,7 +15,7 @@ WORLD = World(
 
 
 def test_a_process_is_told_its_place_among_all_on_its_host_and_across_hosts() -> None:
-    found = HorovodEnv.of(WORLD, "m2", 1234, elastic=True).to_env()
+    found = environment_of(dialect(True, takes_all_slots=True), WORLD, "m2", 1234)
     assert found == {
         "HOROVOD_HOSTNAME": "b",
         "HOROVOD_RANK": "2",
@@ -32,6 +33,6 @@ def test_a_process_is_told_its_place_among_all_on_its_host_and_across_hosts() ->
 
 
 def test_only_hosts_that_have_a_local_rank_count_for_its_cross_rank() -> None:
-    second = HorovodEnv.of(WORLD, "m1", 1, elastic=False)
-    assert (second.cross_rank, second.cross_size) == (0, 1)
-    assert "HOROVOD_ELASTIC" not in second.to_env()
+    second = environment_of(dialect(False, takes_all_slots=False), WORLD, "m1", 1)
+    assert (second["HOROVOD_CROSS_RANK"], second["HOROVOD_CROSS_SIZE"]) == ("0", "1")
+    assert "HOROVOD_ELASTIC" not in second

@@ -40,7 +40,8 @@ def test_a_job_is_elastic_if_it_has_a_minimum_or_a_discovery_script(
 ) -> None:
     found = read(env, *words)
     assert sizes(found) == expected
-    assert (found.spec.static, found.spec.greedy) == (static, not static)
+    habits = found.spec.dialect
+    assert (habits.fixed_size, habits.takes_all_slots) == (static, not static)
 
 
 def test_one_host_is_enough_for_an_elastic_job(env: dict[str, str]) -> None:
@@ -58,7 +59,7 @@ def test_inside_a_job_its_own_size_holds(env: dict[str, str], tmp_path: Path) ->
     found = read(inside, "-np", "3", "--min-np", "1", "--max-np", "9", *script)
     assert found.hosted is not None and found.discovery is None
     assert sizes(found) == (3, 1, 9)
-    assert not found.spec.greedy and not found.spec.static
+    assert not found.spec.dialect.takes_all_slots and not found.spec.dialect.fixed_size
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from midflight.coordinator.printing import Manner, Printer
+from midflight.compat.horovod.runner.launching import dialect
+from midflight.coordinator.printing import Printer
 from midflight.protocol.job import JobSpec
 
 
 def printer(folder: Path | None = None, np: int = 3, log_level: str = "") -> Printer:
-    spec = JobSpec("job", ("true",), np, np, np, voice="horovod", log_level=log_level)
+    habits = dialect(elastic=False, takes_all_slots=False, level=log_level)
     where = str(folder) if folder else None
-    return Printer(timestamps=False, output_dir=where, verbose=False, manner=Manner.of(spec))
+    spec = JobSpec("job", ("true",), np, np, np, output_dir=where, dialect=habits)
+    return Printer(spec, verbose=False)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,8 @@ def test_with_a_log_level_own_lines_look_like_those_of_logging(
 def test_in_our_own_voice_ends_are_not_told_and_files_are_the_members(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = Printer(timestamps=False, output_dir=str(tmp_path), verbose=False)
+    spec = JobSpec("job", ("true",), 1, 1, 1, output_dir=str(tmp_path))
+    shown = Printer(spec, verbose=False)
     shown.output("m5", 1, "stdout", ["x"], 0.0)
     shown.ended("m5", 1, 1)
     shown.close()

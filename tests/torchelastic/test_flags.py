@@ -23,7 +23,7 @@ def test_without_flags_one_worker_runs_here_alone() -> None:
     assert (options.min_nodes, options.max_nodes, options.nproc) == (1, 1, 1)
     assert options.command == (sys.executable, "-u", "train.py")
     assert options.rendezvous.alone
-    assert options.max_restarts is None and options.spec().max_restarts == 0
+    assert options.max_restarts is None and options.spec().dialect.max_restarts == 0
     assert options.role == "default"
     assert options.rendezvous.run_id != read().rendezvous.run_id
 

@@ -20,7 +20,7 @@ from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
 from midflight.coordinator.exit_codes import CRASHED, REFUSED
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.printing import Manner, Printer
+from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saving
 from midflight.coordinator.serving import Door
 from midflight.coordinator.shell import Shell, now
@@ -62,12 +62,7 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     state = saving.load(now()) or initial(spec, now())
     if state.phase in (Phase.SUCCEEDED, Phase.FAILED):  # whoever starts anew has it forgotten first
         return 0 if state.phase is Phase.SUCCEEDED else state.exit_code or 1
-    printer = Printer(
-        timestamps=spec.timestamps,
-        output_dir=spec.output_dir,
-        verbose=options.verbose,
-        manner=Manner.of(spec),
-    )
+    printer = Printer(spec, verbose=options.verbose)
     patience = REBIND_SECONDS if folder.read_address() is not None else 0.0
     listener = await _listen(*_where(options.listen, folder), patience)
     shell = Shell(state, Peers(), saving, printer)

@@ -20,7 +20,8 @@ from midflight.coordinator.peers import Peers
 from midflight.coordinator.printing import Printer
 from midflight.coordinator.saving import Saves
 from midflight.errors import Conflict, MidflightError
-from midflight.protocol.environment import JOINER, HorovodEnv, TorchrunEnv
+from midflight.protocol.dialect import environment_of
+from midflight.protocol.environment import JOINER, TorchrunEnv
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
     Beat,
@@ -210,7 +211,7 @@ class Shell:
                 elastic_timeout=self.state.spec.elastic_timeout,
                 grace=self.state.spec.grace,
                 ledger=self.state.spec.ledger,
-                environment=torchrun_env(self.state, command, name, port),
+                environment=member_environment(self.state, command, name, port),
             )
             if not self.peers.tell_agent(member.host, message):
                 reason = f"the agent on {member.host} is not connected"
@@ -249,7 +250,7 @@ class Shell:
             self.over.set_result(code)
 
 
-def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
+def member_environment(state: State, command: do.Start, name: str, port: int) -> dict[str, str]:
     world = command.world or World(0, (state.members[name].member,))
     joins = state.world is not None and any(n not in command.members for n in state.world.names)
     torchrun = TorchrunEnv(
@@ -266,13 +267,11 @@ def torchrun_env(state: State, command: do.Start, name: str, port: int) -> dict[
         run_id=state.spec.name,
     ).to_env()
     own = {**state.spec.environment, JOINER: "1" if joins else "0"}
-    if state.spec.voice == "horovod":
-        own |= HorovodEnv.of(world, name, port, elastic=not state.spec.static).to_env()
-    return {**torchrun, **own}
+    return {**torchrun, **own, **environment_of(state.spec.dialect, world, name, port)}
 
 
 def _restart_limit(spec: JobSpec) -> int:
-    limits = (spec.max_restarts, spec.reset_limit)
+    limits = (spec.dialect.max_restarts, spec.reset_limit)
     return next((limit for limit in limits if limit is not None), 1_000_000)
 
 

@@ -1,16 +1,14 @@
 """WorkerEnv: the one thing an agent tells a training process, through its environment.
 
 `to_env` writes it, `from_env` reads it once. Beside Midflight's own variables it carries those
-that torchrun sets, so that a script that knows only torch.distributed finds what it expects, and
-under horovodrun those of Horovod. The secret itself never travels: members read it from the token
-file.
+that torchrun sets, so that a script that knows only torch.distributed finds what it expects. The
+secret itself never travels: members read it from the token file.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from midflight.errors import ProtocolError
-from midflight.protocol.world import World
 
 PREFIX = "MIDFLIGHT_"
 JOINER = PREFIX + "JOINER"
@@ -108,54 +106,4 @@ class TorchrunEnv:
             "TORCHELASTIC_MAX_RESTARTS": str(self.max_restarts),
             "TORCHELASTIC_RUN_ID": self.run_id,
             "TORCHELASTIC_USE_AGENT_STORE": "False",
-        }
-
-
-@dataclass(frozen=True)
-class HorovodEnv:
-    """The variables of horovodrun. They tell what was true at the start, as there."""
-
-    hostname: str
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int  # among the hosts that have this local rank
-    cross_size: int
-    rendezvous_addr: str
-    rendezvous_port: int
-    elastic: bool
-
-    @classmethod
-    def of(cls, world: World, name: str, port: int, elastic: bool) -> "HorovodEnv":
-        """What a member of this world is told; `port` is where rank 0 can be met."""
-        rank, local_rank = world.rank(name), world.local_rank(name)
-        peers = [other for other in world.names if world.local_rank(other) == local_rank]
-        return cls(
-            hostname=world.members[rank].host,
-            rank=rank,
-            size=world.size,
-            local_rank=local_rank,
-            local_size=world.local_size(name),
-            cross_rank=peers.index(name),
-            cross_size=len(peers),
-            rendezvous_addr=world.members[0].address,
-            rendezvous_port=port,
-            elastic=elastic,
-        )
-
-    def to_env(self) -> dict[str, str]:
-        return {
-            "HOROVOD_HOSTNAME": self.hostname,
-            "HOROVOD_RANK": str(self.rank),
-            "HOROVOD_SIZE": str(self.size),
-            "HOROVOD_LOCAL_RANK": str(self.local_rank),
-            "HOROVOD_LOCAL_SIZE": str(self.local_size),
-            "HOROVOD_CROSS_RANK": str(self.cross_rank),
-            "HOROVOD_CROSS_SIZE": str(self.cross_size),
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": self.rendezvous_addr,
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self.rendezvous_port),
-            "HOROVOD_CONTROLLER": "gloo",
-            "HOROVOD_CPU_OPERATIONS": "gloo",
-            **({"HOROVOD_ELASTIC": "1"} if self.elastic else {}),
         }

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from midflight.errors import UsageError
+from midflight.protocol.dialect import OWN, Dialect
 
 
 @dataclass(frozen=True)
@@ -27,14 +28,7 @@ class JobSpec:
     eager: bool = False  # min_np members are enough to start once every listed host is there
     order: tuple[str, ...] = ()  # of the hosts, as they were written; ranks follow it
     ledger: str = ""  # the folder of the members' ledgers; "" for none
-    # What torchrun's users ask for. None: the rules of `midflight run` hold.
-    max_restarts: int | None = None  # failures of a script without Midflight that are restarted
-    last_call: float | None = None  # how long more than min_np are waited for, once these fit
-    by_name: bool = False  # ranks follow the names of the hosts, not the order of their coming
-    static: bool = False  # the first process that fails ends the job
-    greedy: bool = False  # a host that comes makes the wanted size larger, up to max_np
-    voice: str = ""  # whose habits its output follows: "" for our own, or horovod
-    log_level: str = ""  # of our own lines, in that voice: DEBUG, INFO, ...; "" for its default
+    dialect: Dialect = OWN  # in what it follows the habits of another system
     environment: dict[str, str] = field(default_factory=dict)  # for every member
 
     def __post_init__(self) -> None:
@@ -54,8 +48,6 @@ class JobSpec:
             )
         if self.reset_limit is not None and self.reset_limit < 0:
             raise UsageError(f"--reset-limit must be at least 0, got {self.reset_limit}")
-        if self.max_restarts is not None and self.max_restarts < 0:
-            raise UsageError(f"--max-restarts must be at least 0, got {self.max_restarts}")
         for option in ("elastic_timeout", "start_timeout", "grace", "hang_timeout", "lease"):
             if getattr(self, option) <= 0:
                 raise UsageError(

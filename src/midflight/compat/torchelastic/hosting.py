@@ -7,10 +7,9 @@ starts from there.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from midflight import terminal
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REPLACED
@@ -31,18 +30,6 @@ def _is_settled(state: State, leaving: str) -> bool:
     """Whether the job is under way without that host."""
     members = state.members.values()
     return state.phase is Phase.STABLE and all(m.host != leaving and m.pid for m in members)
-
-
-class PlainPrinter(Printer):
-    """Our own lines, and a member's last words, without ranks in front."""
-
-    def __init__(self, verbose: bool = False) -> None:
-        super().__init__(timestamps=False, output_dir=None, verbose=verbose)
-
-    def output(
-        self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
-    ) -> None:
-        (terminal.err if stream == "stderr" else terminal.out)(lines)
 
 
 class Spreading:
@@ -77,7 +64,7 @@ class Hosted:
     """A coordinator that runs here."""
 
     def __init__(self, state: State, secret: bytes, make_saving: Callable[[Peers], Saves]) -> None:
-        self._printer = PlainPrinter()
+        self._printer = Printer(state.spec, verbose=False)
         peers = Peers()
         self.make_saving = make_saving
         self._saving = make_saving(peers)

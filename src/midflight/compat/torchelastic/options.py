@@ -16,6 +16,7 @@ from midflight.compat.torchelastic import flags
 from midflight.compat.torchelastic.rendezvous import Rendezvous, Words, understand
 from midflight.compat.torchelastic.streams import LogOptions, parse_streams
 from midflight.errors import UsageError
+from midflight.protocol.dialect import Dialect
 from midflight.protocol.job import JobSpec
 
 GRACE = 3.0  # seconds in which workers can leave before they are killed
@@ -58,9 +59,12 @@ class Options:
             cooldown_max=0.0,
             grace=max(self.grace, 0.1),
             lease=self.rendezvous.lease,
-            max_restarts=self.max_restarts or 0,
-            last_call=self.rendezvous.last_call,
-            by_name=self.rendezvous.backend == "static",
+            dialect=Dialect(
+                max_restarts=self.max_restarts or 0,
+                last_call=self.rendezvous.last_call,
+                hosts_by_name=self.rendezvous.backend == "static",
+                prefix="",
+            ),
         )
 
 

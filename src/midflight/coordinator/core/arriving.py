@@ -40,7 +40,9 @@ def _start_again(draft: Draft, names: list[str]) -> None:
     if draft.state.phase is Phase.RESTARTING or draft.state.phase in OVER:
         gone(draft, names, KILLED, "it was never started")
     elif (
-        names and draft.state.mode is not Mode.ELASTIC and draft.state.spec.max_restarts is not None
+        names
+        and draft.state.mode is not Mode.ELASTIC
+        and draft.state.spec.dialect.max_restarts is not None
     ):
         # They were to meet at a port that the former coordinator knew: all get another one.
         if draft.state.mode is Mode.UNKNOWN:

@@ -29,11 +29,11 @@ def gone(
 
     torchrun counts failures, but no change of the membership; Midflight's own limit counts both.
     """
-    blameless = blameless and draft.state.spec.max_restarts is not None
+    blameless = blameless and draft.state.spec.dialect.max_restarts is not None
     lost = [draft.state.members[name] for name in names if name in draft.state.members]
     if not lost:
         return
-    if draft.state.spec.static and code != 0 and draft.state.phase not in OVER:
+    if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
         first = draft.state.first_failure or Ended(lost[0].host, lost[0].slot, code)
         draft.set(first_failure=first)
         ending.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")

@@ -107,7 +107,7 @@ def recover(draft: Draft, reason: str, *, explained: bool = True, counted: bool 
 
 
 def _limit_flag(state: State) -> str:
-    return "--reset-limit" if state.spec.max_restarts is None else "--max-restarts"
+    return "--reset-limit" if state.spec.dialect.max_restarts is None else "--max-restarts"
 
 
 def _take_back(draft: Draft, change: Change) -> None:

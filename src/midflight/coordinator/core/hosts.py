@@ -38,7 +38,7 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
 
 def _in_order(state: State) -> list[HostState]:
     known = list(state.hosts.values())
-    if state.spec.by_name:
+    if state.spec.dialect.hosts_by_name:
         return sorted(known, key=lambda host: host.name)
     places = {name: place for place, name in enumerate(state.spec.order)}
     return sorted(known, key=lambda host: places.get(host.name, len(places)))
@@ -120,7 +120,7 @@ def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") ->
 def _want_more(draft: Draft) -> None:
     """A greedy job wants all the slots that there are when hosts come, or have got more."""
     spec = draft.state.spec
-    if spec.greedy:
+    if spec.dialect.takes_all_slots:
         there = [h for h in draft.state.hosts.values() if h.connected and not h.unlisted]
         slots = sum(host.slots for host in there if not host.leaving)
         draft.set(wanted=min(spec.max_np, max(draft.state.wanted, slots)))

@@ -24,8 +24,8 @@ def begin(draft: Draft) -> None:
     room = len(hosts.free_slots(state, draft.now))
     late = draft.now - state.started_at >= state.spec.start_timeout
     late = late or (state.spec.eager and hosts.all_listed_are_there(state, draft.now))
-    if state.spec.last_call is not None:
-        late = _last_call_is_over(draft, room, state.spec.last_call)
+    if state.spec.dialect.last_call is not None:
+        late = _last_call_is_over(draft, room, state.spec.dialect.last_call)
     if room >= state.wanted or (late and room >= state.spec.min_np):
         count = min(room, state.wanted)
         draft.set(launched_at=draft.now)
@@ -82,7 +82,7 @@ def _newcomers_cannot_wait(draft: Draft) -> bool:
     What the others have done so far is no more than what they do at each start.
     """
     state = draft.state
-    if state.spec.max_restarts is None or state.mode is not Mode.UNKNOWN:
+    if state.spec.dialect.max_restarts is None or state.mode is not Mode.UNKNOWN:
         return False
     return len(state.members) < state.wanted and bool(hosts.free_slots(state, draft.now))
 

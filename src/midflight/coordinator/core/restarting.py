@@ -33,7 +33,7 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
         return
     hosts.cool_down(draft, member.host)
     draft.say(f"lost {name}: {reason}", "warning")
-    if draft.state.spec.max_restarts is not None:
+    if draft.state.spec.dialect.max_restarts is not None:
         _suspect(draft, f"{name}: {reason}", MONITOR, blameless)
     elif not draft.state.members and code > 0:
         fail(draft, f"all members failed; the last: {name}: {reason}")
@@ -59,8 +59,8 @@ def check(draft: Draft) -> None:
             _relaunch(draft)
         return
     draft.set(resets=draft.state.resets + (not draft.state.blameless))
-    if draft.state.spec.max_restarts is not None:
-        _restart_or_fail(draft, draft.state.spec.max_restarts)
+    if draft.state.spec.dialect.max_restarts is not None:
+        _restart_or_fail(draft, draft.state.spec.dialect.max_restarts)
         return
     launched = draft.state.launched_at or draft.now
     quick = draft.now - launched < draft.state.spec.start_timeout

@@ -93,7 +93,7 @@ def _own_wish(draft: Draft) -> Request | None:
 
 def _others_may_follow(state: State, places: int, now: float) -> bool:
     """Hosts often come together; each restart of all for one of them alone would be a waste."""
-    if state.mode is not Mode.RESTART or state.spec.max_restarts is None:
+    if state.mode is not Mode.RESTART or state.spec.dialect.max_restarts is None:
         return False
     newest = max((host.came_at for host in state.hosts.values() if host.connected), default=0.0)
     return state.size + places < state.wanted and now - newest < GATHER

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from midflight.compat.horovod.runner import messages, tuning
 from midflight.errors import JobFailed, UsageError
+from midflight.protocol.dialect import Dialect
 from midflight.run import options as run_options
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.run.options import Options
@@ -24,6 +25,22 @@ _SAME = {  # destination: the flag of `midflight run`
     "hostfile": "--hostfile",
     "host_discovery_script": "--host-discovery-script",
     "output_filename": "--output-dir",
+}
+
+
+# What a process is told of its place; true at its start, as with Horovod itself.
+_ENVIRONMENT = {
+    "HOROVOD_HOSTNAME": "{host}",
+    "HOROVOD_RANK": "{rank}",
+    "HOROVOD_SIZE": "{size}",
+    "HOROVOD_LOCAL_RANK": "{local_rank}",
+    "HOROVOD_LOCAL_SIZE": "{local_size}",
+    "HOROVOD_CROSS_RANK": "{cross_rank}",
+    "HOROVOD_CROSS_SIZE": "{cross_size}",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR": "{master_address}",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT": "{master_port}",
+    "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_CPU_OPERATIONS": "gloo",
 }
 
 
@@ -40,13 +57,24 @@ def options(given: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     elastic = is_elastic(given)
     spec = replace(
         made.spec,
-        voice="horovod",
-        static=not elastic,
-        greedy=elastic and made.hosted is None,
-        log_level=given.log_level or "",
+        dialect=dialect(
+            elastic, takes_all_slots=elastic and made.hosted is None, level=given.log_level or ""
+        ),
         environment=tuning.variables(given, environ),
     )
     return replace(made, spec=spec)
+
+
+def dialect(elastic: bool, *, takes_all_slots: bool, level: str = "") -> Dialect:
+    """How horovodrun treats its processes, and what it tells them and their user."""
+    return Dialect(
+        fixed_size=not elastic,
+        takes_all_slots=takes_all_slots,
+        environment={**_ENVIRONMENT, **({"HOROVOD_ELASTIC": "1"} if elastic else {})},
+        log_level=level,
+        output_folder="rank.{rank:0{width}d}",
+        ended_badly="Process {rank} exit with status code {status}.",
+    )
 
 
 def _words(given: argparse.Namespace, hosts: Hosts | None, environ: Mapping[str, str]) -> list[str]:
