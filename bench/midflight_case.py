@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.processes import Run
 from bench.systems import Shape
 from midflight.protocol.messages import ResizeRequested
-from midflight.run.calling import call
+from midflight.run.dial import call
 from midflight.rundir import RunDir
 
 NAME = "bench"

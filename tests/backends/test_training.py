@@ -23,7 +23,7 @@ from midflight.protocol.messages import (
     StatusRequested,
 )
 from midflight.protocol.wire import AsyncWire, accept
-from midflight.run.calling import call_async
+from midflight.run.dial import call_async
 from midflight.rundir import RunDir
 
 MEMBERS = (

@@ -17,7 +17,7 @@ from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import OVER, Phase, Request, State, durable, initial, restored
-from midflight.coordinator.saving import FORMAT, Saved
+from midflight.coordinator.saved_state import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.dialect import Dialect
 from midflight.protocol.job import JobSpec

@@ -6,9 +6,9 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from midflight.coordinator.connections import Door
 from midflight.coordinator.core.state import State, initial
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.serving import Door
 from midflight.coordinator.shell import Shell, now
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec

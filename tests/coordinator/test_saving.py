@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from midflight.coordinator.core.state import State, initial
-from midflight.coordinator.saving import Saving
+from midflight.coordinator.saved_state import Saving
 from midflight.errors import Conflict, StoreError, StoreUnavailable
 from midflight.protocol.job import JobSpec
 from midflight.store import Store, open_store

@@ -6,7 +6,7 @@ import pytest
 
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import ChangeStage, Mode, Phase, restored
-from midflight.coordinator.saving import FORMAT, Saved
+from midflight.coordinator.saved_state import FORMAT, Saved
 from midflight.protocol import codec
 from midflight.protocol.messages import Dismiss, Form, Over, Prepare, Switch
 from tests.coordinator.fake_members import FakeMember, Fate, Health

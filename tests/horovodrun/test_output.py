@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from midflight.compat.horovod.runner.launching import dialect
-from midflight.coordinator.printing import Printer
+from midflight.coordinator.output import Printer
 from midflight.protocol.job import JobSpec
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midflight.coordinator.core.state import Phase, Request, initial
-from midflight.coordinator.saving import Saved
+from midflight.coordinator.saved_state import Saved
 from midflight.errors import ProtocolError
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec

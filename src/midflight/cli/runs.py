@@ -14,7 +14,7 @@ from midflight.errors import Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
 from midflight.protocol.wire import SyncWire
-from midflight.run.calling import call
+from midflight.run.dial import call
 from midflight.run.hosted import hosted
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from midflight import terminal
+from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
 from midflight.coordinator.exit_codes import CRASHED, REFUSED
+from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.printing import Printer
-from midflight.coordinator.saving import Saving
-from midflight.coordinator.serving import Door
+from midflight.coordinator.saved_state import Saving
 from midflight.coordinator.shell import Shell, now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.wire import split_address

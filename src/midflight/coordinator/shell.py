@@ -16,9 +16,9 @@ from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Mode, State, durable
 from midflight.coordinator.exit_codes import REPLACED
+from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.printing import Printer
-from midflight.coordinator.saving import Saves
+from midflight.coordinator.saved_state import Saves
 from midflight.errors import Conflict, MidflightError
 from midflight.protocol.dialect import environment_of
 from midflight.protocol.environment import JOINER, TorchrunEnv

@@ -20,7 +20,7 @@ from typing import IO
 from midflight.coordinator.core.state import Phase, State
 from midflight.errors import Unreachable, UsageError
 from midflight.protocol.job import JobSpec
-from midflight.run.calling import call
+from midflight.run.dial import call
 from midflight.run.hosted import Hosted
 from midflight.run.options import Options
 from midflight.run.processes import find_agents, kill_session

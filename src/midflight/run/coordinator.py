@@ -17,7 +17,7 @@ from midflight.console import say
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REFUSED, REPLACED
 from midflight.errors import JobFailed, MidflightError, StoreError
-from midflight.run.calling import call_async
+from midflight.run.dial import call_async
 from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
 from midflight.run.saved import ENDED, saved_state
 from midflight.rundir import RunDir

@@ -4,7 +4,7 @@ import time
 
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.core.status import status
-from midflight.coordinator.saving import Saving
+from midflight.coordinator.saved_state import Saving
 from midflight.protocol.messages import Status
 from midflight.store.urls import open_store
 

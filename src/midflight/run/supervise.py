@@ -20,9 +20,9 @@ from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreErr
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
-from midflight.run.calling import ask_status_async, call_async
 from midflight.run.claim import Claim, await_successor
 from midflight.run.coordinator import CoordinatorKeeper
+from midflight.run.dial import ask_status_async, call_async
 from midflight.run.discovery import Discovery
 from midflight.run.hosted import HostfileDiscovery
 from midflight.run.hosts import Hosts

@@ -30,7 +30,7 @@ from midflight.controller.state import ON_NODE, Cluster, Job, Node
 from midflight.errors import MidflightError, NotFound
 from midflight.protocol.messages import Status
 from midflight.protocol.views import GpuView
-from midflight.run.calling import call_async
+from midflight.run.dial import call_async
 from midflight.rundir import RunDir
 
 ADOPT_SECONDS = 5.0  # that a start waits for instances to be found; the rest is told later

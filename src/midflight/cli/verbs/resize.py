@@ -18,7 +18,7 @@ from midflight.deadlines import RESIZE
 from midflight.errors import JobFailed, Unreachable, UsageError
 from midflight.protocol.messages import ResizeRequested
 from midflight.protocol.wire import AsyncWire
-from midflight.run.calling import call_async
+from midflight.run.dial import call_async
 from midflight.rundir import RunDir
 
 PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon

@@ -16,7 +16,7 @@ from midflight.console import say
 from midflight.errors import ConnectionLost, Unreachable
 from midflight.protocol import codec
 from midflight.protocol.messages import Status
-from midflight.run.calling import ask_status
+from midflight.run.dial import ask_status
 from midflight.rundir import RunDir
 
 

@@ -29,7 +29,7 @@ from midflight.compat.kungfu.go_flags import Flag
 from midflight.console import exit_code_of, say
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
-from midflight.run.calling import ask_status, call
+from midflight.run.dial import ask_status, call
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"

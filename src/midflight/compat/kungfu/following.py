@@ -19,7 +19,7 @@ from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachable
 from midflight.protocol.messages import HostsChanged, ResizeRequested, Status
-from midflight.run.calling import call_async
+from midflight.run.dial import call_async
 from midflight.run.hosts import Hosts
 from midflight.run.saved import saved_state
 from midflight.rundir import RunDir

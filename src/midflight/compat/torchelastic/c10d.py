@@ -32,7 +32,7 @@ from midflight.compat.torchelastic.secret import secret_of
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saving import Saves, read
+from midflight.coordinator.saved_state import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.messages import JobLives, KeepState, Status, StatusRequested

@@ -20,7 +20,7 @@ from midflight.compat.torchelastic.places import address_of, listen_anywhere
 from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
-from midflight.coordinator.saving import Saving
+from midflight.coordinator.saved_state import Saving
 from midflight.coordinator.shell import now
 from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
 from midflight.protocol import codec

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REPLACED
+from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.printing import Printer
-from midflight.coordinator.saving import Saves, written
-from midflight.coordinator.serving import Door
+from midflight.coordinator.saved_state import Saves, written
 from midflight.coordinator.shell import Shell, now
 from midflight.errors import StoreUnavailable
 from midflight.protocol.messages import KeepState

@@ -13,7 +13,7 @@ from midflight.compat.torchelastic.hosting import Hosted
 from midflight.compat.torchelastic.relay import Seat
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saving import Saves
+from midflight.coordinator.saved_state import Saves
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import KeepState
 

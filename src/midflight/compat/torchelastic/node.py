@@ -34,7 +34,7 @@ from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saving import Saves, read
+from midflight.coordinator.saved_state import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
 from midflight.protocol.messages import KeepState, StartMember

@@ -9,19 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.coordinator.core import (
-    arriving,
-    ending,
+    arrivals,
     events,
-    forming,
+    formation,
     hosts,
-    launching,
-    resizing,
-    restarting,
-    watching,
-    wishing,
+    job_end,
+    liveness,
+    requests,
+    resize,
+    restarts,
+    startup,
 )
 from midflight.coordinator.core.commands import Command
-from midflight.coordinator.core.departing import KILLED, describe_exit, gone
+from midflight.coordinator.core.departures import KILLED, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import (
     OVER,
@@ -40,7 +40,7 @@ OWN_SIZES = ("growth", "shrink")  # people's requests come first
 
 def handle(state: State, event: events.Event) -> tuple[State, list[Command]]:
     draft = Draft(state, event.now)
-    watching.excuse_own_pause(draft)
+    liveness.excuse_own_pause(draft)
     _HANDLERS[type(event)](draft, event)
     if draft.state.phase not in OVER:
         _advance(draft)
@@ -52,17 +52,17 @@ def _advance(draft: Draft) -> None:
     forms = draft.state.forming
     if forms is not None:
         if forms.resumed:
-            forming.resume(draft)
+            formation.resume(draft)
         return
     if draft.state.phase is Phase.RECOVERING:
-        forming.regroup(draft)
+        formation.regroup(draft)
     match draft.state.phase:
         case Phase.STARTING:
-            launching.begin(draft)
+            startup.begin(draft)
         case Phase.WAITING:
-            forming.keep_waiting(draft)
+            formation.keep_waiting(draft)
         case Phase.PREPARING:
-            resizing.proceed(draft)
+            resize.proceed(draft)
         case Phase.STABLE:
             _follow_wishes(draft)
         case _:
@@ -71,34 +71,34 @@ def _advance(draft: Draft) -> None:
 
 def _follow_wishes(draft: Draft) -> None:
     if draft.state.change is not None:
-        resizing.proceed(draft)
-    elif wish := wishing.next_wish(draft):
-        _take_up(draft, wishing.resolved(wish, draft.state))
+        resize.proceed(draft)
+    elif wish := requests.next_wish(draft):
+        _take_up(draft, requests.resolved(wish, draft.state))
     elif draft.state.size >= draft.state.wanted:
-        resizing.stop_all(draft, [member.name for member in wishing.spares(draft.state)])
+        resize.stop_all(draft, [member.name for member in requests.spares(draft.state)])
 
 
 def _take_up(draft: Draft, request: Request) -> None:
     if request.hosts and not request.names:
         draft.answer(request, True, f"no member is on {', '.join(request.hosts)} any more")
     elif draft.state.mode is Mode.RESTART:
-        restarting.resize(draft, request)
+        restarts.resize(draft, request)
     else:
-        resizing.begin(draft, request)
+        resize.begin(draft, request)
 
 
 def _ticked(draft: Draft, event: events.Ticked) -> None:
-    watching.listen(draft, event.beats, event.hosts_heard)
+    liveness.listen(draft, event.beats, event.hosts_heard)
     if draft.state.phase in OVER:
-        watching.watch_the_end(draft)
+        liveness.watch_the_end(draft)
         return
-    watching.watch(draft)
+    liveness.watch(draft)
     if draft.state.mode is Mode.RESTART:
-        restarting.check(draft)
-    resizing.check_deadline(draft)
+        restarts.check(draft)
+    resize.check_deadline(draft)
     late = draft.state.forming is not None and draft.now >= draft.state.forming.deadline
     if late:
-        ending.fail(draft, "the members could not form a world within the elastic timeout")
+        job_end.fail(draft, "the members could not form a world within the elastic timeout")
     expired = [request for request in draft.state.queue if draft.now >= request.deadline]
     for request in expired:
         draft.answer(request, False, "other changes were under way until the timeout")
@@ -109,7 +109,7 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
 def _host_lost(draft: Draft, event: events.HostLost) -> None:
     if event.host not in draft.state.hosts:
         return
-    watching.host_hung_up(draft, event.host)
+    liveness.host_hung_up(draft, event.host)
 
 
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
@@ -117,7 +117,7 @@ def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
         draft.say(f"host {event.host} leaves within {event.notice:g} s")
         if any(m.host == event.host for m in draft.state.named(draft.state.world)):
-            resizing.make_way(draft)
+            resize.make_way(draft)
 
 
 def _hosts_listed(draft: Draft, event: events.HostsListed) -> None:
@@ -128,7 +128,7 @@ def _started(draft: Draft, event: events.Started) -> None:
     if event.member in draft.state.members:
         member = draft.set_member(event.member, pid=event.pid)
         if draft.state.phase is Phase.RESTARTING:  # the order to stop came before there was it
-            draft.stop(member, restarting.STOP_GRACE)
+            draft.stop(member, restarts.STOP_GRACE)
 
 
 def _not_started(draft: Draft, event: events.NotStarted) -> None:
@@ -139,7 +139,7 @@ def _not_started(draft: Draft, event: events.NotStarted) -> None:
     if draft.state.hosts[member.host].leaving:  # not the command's fault
         gone(draft, [event.member], KILLED, event.reason)
     elif draft.state.phase is Phase.STARTING and nobody:
-        ending.fail(draft, event.reason)
+        job_end.fail(draft, event.reason)
     else:
         gone(draft, [event.member], 127, event.reason)
 
@@ -170,7 +170,7 @@ def _remember_failure(draft: Draft, end: Ended) -> None:
 
 
 def _joined(draft: Draft, event: events.Joined) -> None:
-    arriving.joined(draft, event)
+    arrivals.joined(draft, event)
     _all_finished(draft)
 
 
@@ -186,7 +186,7 @@ def _disconnected(draft: Draft, event: events.Disconnected) -> None:
 
 
 def _probed(draft: Draft, event: events.Probed) -> None:
-    watching.probed(draft, event.member, event.state)
+    liveness.probed(draft, event.member, event.state)
 
 
 def _ready(draft: Draft, event: events.Ready) -> None:
@@ -198,31 +198,31 @@ def _ready(draft: Draft, event: events.Ready) -> None:
             horizon=max(member.horizon, event.horizon),
             heard_at=draft.now,
         )
-        resizing.ready(draft, event.member, event.generation)
+        resize.ready(draft, event.member, event.generation)
 
 
 def _not_ready(draft: Draft, event: events.NotReady) -> None:
     if event.member in draft.state.members:
-        resizing.not_ready(draft, event.member, event.generation, event.reason)
+        resize.not_ready(draft, event.member, event.generation, event.reason)
 
 
 def _settled(draft: Draft, event: events.Settled) -> None:
     if event.member in draft.state.members:
-        arriving.settle(draft, event.member, event.generation, event.step)
+        arrivals.settle(draft, event.member, event.generation, event.step)
         _all_finished(draft)
 
 
 def _broke(draft: Draft, event: events.Broke) -> None:
-    watching.broke(draft, event.generation, event.reason)
+    liveness.broke(draft, event.generation, event.reason)
 
 
 def _noticed(draft: Draft, event: events.Noticed) -> None:
     if event.member in draft.state.members and draft.state.phase not in OVER:
         draft.set_member(event.member, notice_until=draft.now + event.notice)
         draft.say(f"{event.member} was told to end and leaves at a step boundary")
-        alone = len(draft.state.members) == 1 and not wishing.room(draft)
+        alone = len(draft.state.members) == 1 and not requests.room(draft)
         if draft.state.world is not None and event.member in draft.state.world:
-            resizing.make_way(draft)
+            resize.make_way(draft)
         unborn = draft.state.world is None and draft.state.forming is None
         if unborn or alone:
             draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
@@ -242,7 +242,7 @@ def _all_finished(draft: Draft) -> None:
     if any(not known[name].finished for name in state.world.names if name in known):
         return  # found at once as long as they train
     if state.named(state.world):
-        ending.dismiss_finished(draft)
+        job_end.dismiss_finished(draft)
 
 
 def _failed(draft: Draft, event: events.Failed) -> None:
@@ -252,7 +252,7 @@ def _failed(draft: Draft, event: events.Failed) -> None:
     draft.set_member(event.member, error=f"its script raised {last}")
     draft.set(first_error=draft.state.first_error or last)
     if event.kind == "StateError" and draft.state.world is None:
-        ending.fail(draft, last)
+        job_end.fail(draft, last)
 
 
 def _asked(draft: Draft, event: events.Asked) -> None:
@@ -265,15 +265,15 @@ def _asked(draft: Draft, event: events.Asked) -> None:
     if draft.now >= event.request.deadline:
         draft.answer(event.request, False, "its time was over when it was asked for")
         return
-    request = wishing.resolved(event.request, state)
-    if state.world is not None and (problem := wishing.objection(request, state)):
+    request = requests.resolved(event.request, state)
+    if state.world is not None and (problem := requests.objection(request, state)):
         draft.answer(event.request, False, problem)
         return
     if event.request.to is not None:
         _supersede(draft, event.request.to)
     change = draft.state.change
     if change is not None and not _switching(change) and change.request.origin in OWN_SIZES:
-        resizing.set_aside(draft)
+        resize.set_aside(draft)
     draft.set(queue=(*draft.state.queue, event.request))
 
 
@@ -301,7 +301,7 @@ def _supersede(draft: Draft, to: int) -> None:
     void = [r for r in draft.state.queue if r.to is not None]
     change = draft.state.change
     if change is not None and change.request.to is not None and not _switching(change):
-        resizing.set_aside(draft)
+        resize.set_aside(draft)
         void.append(change.request)
     for request in void:
         draft.answer(request, False, reason)
@@ -314,12 +314,12 @@ def _switching(change: Change) -> bool:
 
 def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
     if draft.state.phase not in (Phase.SUCCEEDED, Phase.FAILED):
-        ending.stop(draft, event.reason, event.code)
+        job_end.stop(draft, event.reason, event.code)
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {
     events.Ticked: _ticked,
-    events.HostJoined: arriving.host_joined,
+    events.HostJoined: arrivals.host_joined,
     events.HostLost: _host_lost,
     events.HostNoticed: _host_noticed,
     events.HostsListed: _hosts_listed,

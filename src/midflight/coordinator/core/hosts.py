@@ -118,7 +118,7 @@ def joined(draft: Draft, name: str, slots: int, address: str, door: str = "") ->
 
 
 def _want_more(draft: Draft) -> None:
-    """A greedy job wants all the slots that there are when hosts come, or have got more."""
+    """Some jobs want all the slots that there are when hosts come, or have got more."""
     spec = draft.state.spec
     if spec.dialect.takes_all_slots:
         there = [h for h in draft.state.hosts.values() if h.connected and not h.unlisted]

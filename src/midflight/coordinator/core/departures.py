@@ -7,7 +7,7 @@ here, with all those that were lost together, so that one failure is mended once
 import signal
 from collections.abc import Iterable
 
-from midflight.coordinator.core import ending, forming, hosts, launching, resizing, restarting
+from midflight.coordinator.core import formation, hosts, job_end, resize, restarts, startup
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import (
     OVER,
@@ -36,7 +36,7 @@ def gone(
     if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
         first = draft.state.first_failure or Ended(lost[0].host, lost[0].slot, code)
         draft.set(first_failure=first)
-        ending.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")
+        job_end.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")
         return
     if draft.state.mode is not Mode.ELASTIC and draft.state.phase not in OVER:
         _gone_without_midflight(draft, lost, code, reason, blameless)
@@ -52,7 +52,7 @@ def gone(
         for member in rest:
             _start_failed(draft, member, code, reason)
     elif rest:
-        forming.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
+        formation.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
 
 
 def describe_exit(code: int) -> str:
@@ -68,10 +68,10 @@ def _gone_without_midflight(
     draft: Draft, lost: list[MemberState], code: int, reason: str, blameless: bool
 ) -> None:
     if draft.state.mode is Mode.UNKNOWN:
-        launching.settle_for_restarts(draft)
+        startup.settle_for_restarts(draft)
     for member in lost:
         if draft.state.phase not in OVER:
-            restarting.exited(draft, member.name, code, reason, blameless=blameless)
+            restarts.exited(draft, member.name, code, reason, blameless=blameless)
 
 
 def _was_to_join(draft: Draft, member: MemberState) -> bool:
@@ -87,7 +87,7 @@ def _end_early(draft: Draft, lost: list[MemberState], reason: str) -> None:
         draft.drop_member(member.name)
     hosts.blame(draft, lost)
     first = lost[0]
-    resizing.abort(draft, f"{first.name} on {first.host} ended before it was ready: {reason}")
+    resize.abort(draft, f"{first.name} on {first.host} ended before it was ready: {reason}")
 
 
 def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
@@ -100,10 +100,10 @@ def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
         draft.set(exit_code=1, first_error=f"{member.name} failed after training: {reason}")
     if not draft.state.members:
         if draft.state.exit_code:
-            ending.stop(draft, draft.state.first_error, 1)
+            job_end.stop(draft, draft.state.first_error, 1)
             draft.say(draft.state.first_error, "error")
         else:
-            ending.succeed(draft)
+            job_end.succeed(draft)
 
 
 def _start_failed(draft: Draft, member: MemberState, code: int, reason: str) -> None:
@@ -113,4 +113,4 @@ def _start_failed(draft: Draft, member: MemberState, code: int, reason: str) -> 
     hosts.cool_down(draft, member.host)
     draft.say(f"{member.name} on {member.host} ended before training began: {reason}", "warning")
     if not draft.state.members and code > 0:
-        ending.fail(draft, f"all members ended before training began; the last: {reason}")
+        job_end.fail(draft, f"all members ended before training began; the last: {reason}")

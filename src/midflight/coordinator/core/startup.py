@@ -6,10 +6,10 @@ timeout when every host that there is has joined. A job with a last call waits t
 from the moment on at which the minimum fits.
 """
 
-from midflight.coordinator.core import forming, hosts
+from midflight.coordinator.core import formation, hosts
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.ending import fail
-from midflight.coordinator.core.placing import launch
+from midflight.coordinator.core.job_end import fail
+from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
@@ -63,7 +63,7 @@ def _first_world(draft: Draft) -> None:
         return
     present = [member for member in state.members.values() if _is_present(member)]
     if len(present) >= spec.min_np and (waited >= spec.start_timeout or not pending):
-        forming.form(draft, present)
+        formation.form(draft, present)
     elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
         settle_for_restarts(draft)
     elif waited >= _patience(spec):

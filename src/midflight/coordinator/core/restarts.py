@@ -8,10 +8,10 @@ failed when there were more than --max-restarts. A host that comes or goes is no
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.ending import fail, succeed
-from midflight.coordinator.core.placing import launch
+from midflight.coordinator.core.job_end import fail, succeed
+from midflight.coordinator.core.placement import launch
+from midflight.coordinator.core.requests import objection, target_of
 from midflight.coordinator.core.state import Phase, Request, Stage
-from midflight.coordinator.core.wishing import objection, target_of
 from midflight.protocol.world import World
 
 PATIENCE = 0.5  # seconds in which the others may fail by themselves

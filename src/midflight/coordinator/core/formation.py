@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.ending import dismiss, dismiss_finished, fail
-from midflight.coordinator.core.placing import launch
+from midflight.coordinator.core.job_end import dismiss, dismiss_finished, fail
+from midflight.coordinator.core.placement import launch
+from midflight.coordinator.core.requests import OWN_WISHES
 from midflight.coordinator.core.state import (
     OVER,
     TRAINING,
@@ -26,7 +27,6 @@ from midflight.coordinator.core.state import (
     State,
     rewound,
 )
-from midflight.coordinator.core.wishing import OWN_WISHES
 from midflight.protocol.messages import Dismiss, Form, Over
 from midflight.protocol.world import World
 

@@ -10,8 +10,15 @@ from dataclasses import replace
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.ending import dismiss
-from midflight.coordinator.core.placing import launch
+from midflight.coordinator.core.job_end import dismiss
+from midflight.coordinator.core.placement import launch
+from midflight.coordinator.core.requests import (
+    OWN_WISHES,
+    leaving_at,
+    objection,
+    spares,
+    target_of,
+)
 from midflight.coordinator.core.state import (
     Change,
     ChangeStage,
@@ -21,13 +28,6 @@ from midflight.coordinator.core.state import (
     State,
 )
 from midflight.coordinator.core.switch_step import LEAVE_SECONDS, step_in_flight, switch_step
-from midflight.coordinator.core.wishing import (
-    OWN_WISHES,
-    leaving_at,
-    objection,
-    spares,
-    target_of,
-)
 from midflight.protocol.messages import Abandon, Prepare, Switch
 from midflight.protocol.world import World
 

@@ -11,10 +11,10 @@ alive but keeps all others waiting for longer than the hang timeout is out, too.
 
 from dataclasses import replace
 
-from midflight.coordinator.core.departing import KILLED, gone
+from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
-from midflight.coordinator.core.forming import recover, survivors
+from midflight.coordinator.core.formation import recover, survivors
 from midflight.coordinator.core.state import (
     OVER,
     TRAINING,

@@ -6,11 +6,11 @@ repeating it does no harm. What an agent was never told to start is ordered agai
 without need is stopped.
 """
 
-from midflight.coordinator.core import events, forming, hosts, launching, placing, resizing
+from midflight.coordinator.core import events, formation, hosts, placement, resize, startup
 from midflight.coordinator.core.commands import Stop
-from midflight.coordinator.core.departing import KILLED, gone
+from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.restarting import STOP_GRACE
+from midflight.coordinator.core.restarts import STOP_GRACE
 from midflight.coordinator.core.state import OVER, TRAINING, ChangeStage, Mode, Phase, Stage
 from midflight.protocol.messages import Abandon, Dismiss, Form, Over, Prepare, Switch
 
@@ -46,10 +46,10 @@ def _start_again(draft: Draft, names: list[str]) -> None:
     ):
         # They were to meet at a port that the former coordinator knew: all get another one.
         if draft.state.mode is Mode.UNKNOWN:
-            launching.settle_for_restarts(draft)
+            startup.settle_for_restarts(draft)
         gone(draft, names, KILLED, "it was never started", blameless=True)
     elif names:
-        placing.launch_again(draft, names)
+        placement.launch_again(draft, names)
 
 
 def joined(draft: Draft, event: events.Joined) -> None:
@@ -60,7 +60,7 @@ def joined(draft: Draft, event: events.Joined) -> None:
     if draft.state.phase is Phase.RESTARTING:
         return  # it is being stopped
     if draft.state.mode is Mode.RESTART:
-        launching.settle_for_elastic(draft)
+        startup.settle_for_elastic(draft)
     draft.set(mode=Mode.ELASTIC, best_step=max(draft.state.best_step, event.step))
     stage = draft.state.members[event.member].stage
     draft.set_member(
@@ -85,7 +85,7 @@ def _end_again(draft: Draft, over: int) -> None:
     draft.set(generation=max(draft.state.generation, over))
     training = draft.state.phase in TRAINING and draft.state.forming is None
     if training and world is not None and over >= world.generation:
-        forming.recover(draft, "the coordinator was restarted while the world was being formed")
+        formation.recover(draft, "the coordinator was restarted while the world was being formed")
 
 
 def settle(draft: Draft, name: str, generation: int, step: int) -> None:
@@ -94,9 +94,9 @@ def settle(draft: Draft, name: str, generation: int, step: int) -> None:
         draft.set_member(name, holds_state=True, step=step, moved_at=draft.now, heard_at=draft.now)
     current = draft.state.forming
     if current is not None and current.world.generation == generation:
-        forming.settled(draft, name, step)
+        formation.settled(draft, name, step)
     else:
-        resizing.settled(draft, name, generation)
+        resize.settled(draft, name, generation)
     draft.set(best_step=max(draft.state.best_step, step))
 
 

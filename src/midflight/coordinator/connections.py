@@ -9,7 +9,7 @@ from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Request
 from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
-from midflight.coordinator.printing import Printer
+from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now, ranks
 from midflight.errors import ConnectionLost, MidflightError, ProtocolError
 from midflight.protocol import messages as say
