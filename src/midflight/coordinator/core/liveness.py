@@ -230,7 +230,7 @@ def _silent_members(draft: Draft) -> None:
             continue
         patience = _patience_with_line(draft, member)
         if not member.connected and quiet > patience:
-            reason = f"it did not come back within {patience:g} s"
+            reason = member.error or f"it did not come back within {patience:g} s"
             gone(draft, [member.name], KILLED, reason)
         elif member.probed_at is None or draft.now - member.probed_at > PROBE_AGAIN:
             draft.set_member(member.name, probed_at=draft.now)
