@@ -5,7 +5,6 @@ import importlib
 import pytest
 
 from midflight.compat.kungfu import cluster_manager, fake_trainer, run
-from midflight.compat.kungfu.go_flags import duration
 from midflight.compat.kungfu.run_flags import read
 from midflight.compat.kungfu.schedule import parse, step_based_schedule
 from midflight.errors import UsageError
@@ -88,13 +87,11 @@ def test_help_lists_the_flags(program: object, capsys: pytest.CaptureFixture[str
 
 
 def test_durations_are_gos() -> None:
-    assert duration("1m") == 60
-    assert duration("1h1m1.5s") == 3661.5
-    assert duration("250ms") == 0.25
-    assert duration("0") == 0
+    for text, seconds in (("1m", 60), ("1h1m1.5s", 3661.5), ("250ms", 0.25), ("0", 0)):
+        assert read([f"-delay={text}", "sh"]).delay == seconds
     for text in ("", "m", "1x", "-1s", "1m-", "nan", "inf"):
-        with pytest.raises(UsageError, match="duration"):
-            duration(text)
+        with pytest.raises(UsageError, match="-delay: wanted a length of time"):
+            read([f"-delay={text}", "sh"])
 
 
 def test_a_schedule_says_the_size_of_each_step_and_the_last_one_stays() -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Self
 
 from midflight.backoff import pauses
@@ -78,14 +79,15 @@ class EmbeddedStore:
                 return current
             self._await_revision_after(current.revision, deadline)
 
-    def lease(self, ttl: float) -> "EmbeddedLease":
+    def lease(self, ttl: float) -> Lease:
         check_ttl(ttl)
         with self._writing() as connection:
             row = connection.execute(
                 "INSERT INTO leases (ttl, expires) VALUES (?, ?)", (ttl, self._clock() + ttl)
             )
             assert row.lastrowid is not None
-            return EmbeddedLease(self, row.lastrowid, ttl)
+            lease = row.lastrowid
+        return Lease(lease, ttl, partial(self._renew, lease, ttl), partial(self._release, lease))
 
     def close(self) -> None:
         self._file.close()
@@ -98,19 +100,18 @@ class EmbeddedStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def renew(self, lease: Lease) -> None:
+    def _renew(self, lease: int, ttl: float) -> None:
         # Not through _writing(): what nobody has seen ending can still be renewed, say by the
         # first to wake on a laptop that slept.
         with self._file.transaction("IMMEDIATE") as connection:
-            self._require(connection, lease.id)
+            self._require(connection, lease)
             connection.execute(
-                "UPDATE leases SET expires = ? WHERE id = ?",
-                (self._clock() + lease.ttl, lease.id),
+                "UPDATE leases SET expires = ? WHERE id = ?", (self._clock() + ttl, lease)
             )
 
-    def release(self, lease: Lease) -> None:
+    def _release(self, lease: int) -> None:
         with self._writing() as connection:
-            _end(connection, lease.id)
+            _end(connection, lease)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -164,21 +165,6 @@ class EmbeddedStore:
     def _require(self, connection: sqlite3.Connection, lease_id: int) -> None:
         if not connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease_id,)).fetchone():
             raise LeaseEnded(f"store {self._file.path}: lease {lease_id} is over; take a new one")
-
-
-class EmbeddedLease:
-    """See `interface.Lease`."""
-
-    def __init__(self, store: EmbeddedStore, lease_id: int, ttl: float) -> None:
-        self._store = store
-        self.id = lease_id
-        self.ttl = ttl
-
-    def renew(self) -> None:
-        self._store.renew(self)
-
-    def release(self) -> None:
-        self._store.release(self)
 
 
 def _entry(connection: sqlite3.Connection, key: str, raw: bytes) -> Entry | None:

@@ -9,6 +9,7 @@ allows, two seconds by default.
 import math
 import time
 from base64 import b64decode
+from functools import partial
 from typing import Self
 
 from midflight.errors import Conflict, LeaseEnded, StoreUnavailable
@@ -60,11 +61,13 @@ class EtcdStore:
             create = self._range(prefix) | {"start_revision": str(current.revision + 1)}
             self._gateway.await_event(create, deadline)
 
-    def lease(self, ttl: float) -> "EtcdLease":
+    def lease(self, ttl: float) -> Lease:
         check_ttl(ttl)
         # Safe to repeat: a lease granted to nobody runs out.
         granted = self._gateway.call("/v3/lease/grant", {"TTL": str(math.ceil(ttl))})
-        return EtcdLease(self._gateway, int(granted["ID"]), float(granted["TTL"]))
+        lease = int(granted["ID"])
+        renew, release = partial(self._renew, lease), partial(self._release, lease)
+        return Lease(lease, float(granted["TTL"]), renew, release)
 
     def close(self) -> None:
         self._gateway.close()
@@ -74,6 +77,18 @@ class EtcdStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _renew(self, lease: int) -> None:
+        answer = self._gateway.call("/v3/lease/keepalive", {"ID": str(lease)})["result"]
+        if int(answer.get("TTL", 0)) <= 0:
+            raise _ended(self._gateway, lease)
+
+    def _release(self, lease: int) -> None:
+        try:
+            self._gateway.call("/v3/lease/revoke", {"ID": str(lease)})
+        except Refused as error:
+            if error.code != NOT_FOUND:
+                raise
 
     def _commit(self, key: str, operation: Json, expect: int | None, lease: Lease | None) -> int:
         try:
@@ -106,27 +121,6 @@ class EtcdStore:
     def _entry(self, found: Json) -> Entry:
         key = b64decode(found["key"])[len(self._root) :].decode()
         return Entry(key, b64decode(found.get("value", "")), int(found["mod_revision"]))
-
-
-class EtcdLease:
-    """See `interface.Lease`."""
-
-    def __init__(self, gateway: Gateway, lease_id: int, ttl: float) -> None:
-        self._gateway = gateway
-        self.id = lease_id
-        self.ttl = ttl
-
-    def renew(self) -> None:
-        answer = self._gateway.call("/v3/lease/keepalive", {"ID": str(self.id)})["result"]
-        if int(answer.get("TTL", 0)) <= 0:
-            raise _ended(self._gateway, self.id)
-
-    def release(self) -> None:
-        try:
-            self._gateway.call("/v3/lease/revoke", {"ID": str(self.id)})
-        except Refused as error:
-            if error.code != NOT_FOUND:
-                raise
 
 
 def _is_over(gateway: Gateway, lease_id: int) -> bool:

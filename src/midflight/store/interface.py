@@ -7,7 +7,7 @@ missed, however long nobody watched. Calls block, may come from several threads,
 StoreUnavailable after the patience the store was opened with.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -33,24 +33,14 @@ class Snapshot:
     revision: int = field(compare=False)  # of the store; entries elsewhere move it too
 
 
-class Lease(Protocol):
+@dataclass(frozen=True)
+class Lease:
     """Keeps the entries written with it alive for as long as somebody renews it."""
 
-    @property
-    def id(self) -> int: ...
-
-    @property
-    def ttl(self) -> float:
-        """Seconds after a renewal at which it ends; may be more than was asked for."""
-        ...
-
-    def renew(self) -> None:
-        """Starts the time to live anew; raises LeaseEnded if it is over already."""
-        ...
-
-    def release(self) -> None:
-        """Ends it, and its entries, now; does nothing if it is over already."""
-        ...
+    id: int
+    ttl: float  # seconds after a renewal at which it ends; may be more than was asked for
+    renew: Callable[[], None]  # raises LeaseEnded if it is over already
+    release: Callable[[], None]  # ends it, and its entries; does nothing if it is over already
 
 
 class Store(Protocol):

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from midflight.backoff import pauses
@@ -73,15 +74,16 @@ class KubernetesStore:
             end = self._sightings.next_end(found.document.leases)
             self._gateway.await_change(found.version, min(deadline, end))
 
-    def lease(self, ttl: float) -> "KubernetesLease":
+    def lease(self, ttl: float) -> Lease:
         check_ttl(ttl)
-        return KubernetesLease(self, self._commit(lambda now: now.grant(ttl)), ttl)
+        lease = self._commit(lambda now: now.grant(ttl))
+        return Lease(lease, ttl, partial(self._renew, lease), partial(self._release, lease))
 
-    def renew(self, lease: int) -> None:
+    def _renew(self, lease: int) -> None:
         # What nobody has seen ending can still be renewed, so nothing is ended first.
         self._commit(lambda now: now.renew(lease), look=self._read)
 
-    def release(self, lease: int) -> None:
+    def _release(self, lease: int) -> None:
         self._commit(lambda now: now.end(lease), look=self._read)
 
     def close(self) -> None:
@@ -161,18 +163,3 @@ class KubernetesStore:
         return StoreUnavailable(
             f"{self._gateway.address}: a write {what}; read to know whether it happened"
         )
-
-
-class KubernetesLease:
-    """See `interface.Lease`."""
-
-    def __init__(self, store: KubernetesStore, lease_id: int, ttl: float) -> None:
-        self._store = store
-        self.id = lease_id
-        self.ttl = ttl
-
-    def renew(self) -> None:
-        self._store.renew(self.id)
-
-    def release(self) -> None:
-        self._store.release(self.id)

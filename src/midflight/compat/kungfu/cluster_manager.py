@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from midflight import shims
+from midflight import durations, shims
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import FIRST_PORT, RUNNER_PORT, Address, Cluster
 from midflight.compat.kungfu.config import ConfigStoreClient
@@ -34,9 +34,9 @@ from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
 FLAGS = {
-    "ttl": Flag(120.0, go_flags.duration, "how long to go on, from the first step of the training"),
-    "period": Flag(5.0, go_flags.duration, "time between two changes"),
-    "patience": Flag(60.0, go_flags.duration, "how long a change may take"),
+    "ttl": Flag(120.0, durations.parse, "how long to go on, from the first step of the training"),
+    "period": Flag(5.0, durations.parse, "time between two changes"),
+    "patience": Flag(60.0, durations.parse, "how long a change may take"),
     "nodes": Flag(3, go_flags.whole(1, 200), "number of nodes"),
     "slots": Flag(2, go_flags.whole(1, 64), "workers that fit on a node"),
     "seed": Flag(-1, go_flags.whole(-1, 1 << 62), "of the changes; -1 for any"),

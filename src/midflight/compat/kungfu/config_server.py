@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from midflight import durations
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import Cluster, loads
 from midflight.compat.kungfu.config_store import ConfigServer, ConfigStore
@@ -20,7 +21,7 @@ FLAGS = {
     "port": Flag(9100, go_flags.whole(0, 65535), "port to listen on; 0 for any"),
     "endpoint": Flag("/config", go_flags.text, "path of the config"),
     "init": Flag("", go_flags.text, "file with the first config"),
-    "ttl": Flag(0.0, go_flags.duration, "end after this time; 0 for never"),
+    "ttl": Flag(0.0, durations.parse, "end after this time; 0 for never"),
     "token-file": Flag("", go_flags.text, "ask callers for the token in this file"),
 }
 

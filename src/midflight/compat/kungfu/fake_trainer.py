@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from midflight import durations
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.go_flags import Flag
 from midflight.console import exit_code_of
@@ -16,7 +17,7 @@ from midflight.errors import UsageError
 PROGRAM = "kungfu-fake-adaptive-trainer"
 FLAGS = {
     "max-step": Flag(2000, go_flags.whole(1, 1 << 31), "steps to do"),
-    "step-time": Flag(0.05, go_flags.duration, "how long a step takes"),
+    "step-time": Flag(0.05, durations.parse, "how long a step takes"),
     "train": Flag(True, go_flags.switch, "communicate in each step"),
 }
 

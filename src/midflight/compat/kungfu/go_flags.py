@@ -4,16 +4,12 @@ The first word that is no flag begins the command; `--` does too. Everything tha
 UsageError in one line. Durations are Go's (`1m30s`), and a plain number means seconds.
 """
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from midflight.errors import UsageError
 
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PIECE = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 _TRUE = {"1", "t", "T", "true", "TRUE", "True"}
 _FALSE = {"0", "f", "F", "false", "FALSE", "False"}
 
@@ -97,17 +93,3 @@ def whole(least: int, most: int) -> Callable[[str], int]:
         return int(given)
 
     return read
-
-
-def duration(given: str) -> float:
-    """In seconds; 0 or more."""
-    pieces = _PIECE.findall(given)
-    if pieces and "".join(number + unit for number, unit in pieces) == given:
-        return sum(float(number) * _UNITS[unit] for number, unit in pieces)
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise UsageError(f"wanted a duration such as 90s, 1m or 1h30m, got {given!r:.40}")
-    return seconds

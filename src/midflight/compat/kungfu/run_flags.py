@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from midflight import durations
 from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import FIRST_PORT, LAST_PORT, RUNNER_PORT
 from midflight.compat.kungfu.config import ConfigStoreClient
@@ -74,8 +75,8 @@ FLAGS = {
     "elastic-mode": Flag("", _elastic_mode, "delta or reload; members always stay in place here"),
     "init-version": Flag(0, go_flags.whole(-1, 1 << 31), "-1: wait until the store names workers"),
     "k": Flag(False, go_flags.switch, "stay when the workers have finished"),
-    "timeout": Flag(0.0, go_flags.duration, "end the job after this time; 0 for never"),
-    "delay": Flag(0.0, go_flags.duration, "begin after this time"),
+    "timeout": Flag(0.0, durations.parse, "end the job after this time; 0 for never"),
+    "delay": Flag(0.0, durations.parse, "begin after this time"),
     "warm": Flag(0, go_flags.whole(0, 1000), "workers that each host keeps ready to start"),
     "name": Flag("", go_flags.text, "of the run, for `midflight status` and `resize`"),
     "logdir": Flag("", go_flags.text, "also keep each worker's output in this folder"),
@@ -91,7 +92,7 @@ FLAGS = {
     "u": Flag("", go_flags.text, "has no use here"),
     "t0": Flag(0, go_flags.whole(0, 1 << 62), "has no use here"),
     "logfile": Flag("", go_flags.text, "has no use here"),
-    "auto-recover": Flag(0.0, go_flags.duration, "has no use here"),
+    "auto-recover": Flag(0.0, durations.parse, "has no use here"),
 }
 
 
