@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from midflight.console import become, user_shell
@@ -58,7 +58,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """The `ClusterApi` of this machine."""
+    """The `ClusterApi` of this machine; what its methods promise is said there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,68 +66,60 @@ class Client:
     # --- the server -------------------------------------------------------------------------
 
     def status(self) -> ServerView:
-        return cast(ServerView, self._ask("GET", "/status"))
+        return self._ask("GET", "/status")
 
     def stop(self) -> None:
         self._ask("POST", "/stop")
 
     def nodes(self) -> list[NodeView]:
-        return cast(list[NodeView], self._ask("GET", "/nodes"))
+        return self._ask("GET", "/nodes")
 
     def simulate_nodes(self, count: int, gpus: int) -> list[NodeView]:
-        return cast(
-            list[NodeView], self._ask("POST", "/nodes", body={"count": count, "gpus": gpus})
-        )
+        return self._ask("POST", "/nodes", body={"count": count, "gpus": gpus})
 
     def node_action(self, node: str, action: str) -> NodeView:
-        return cast(NodeView, self._ask("POST", f"/nodes/{quote(node, safe='')}/{action}"))
+        return self._ask("POST", f"/nodes/{quote(node, safe='')}/{action}")
 
     def gpus(self, node: str) -> list[GpuView]:
-        """How busy its devices are; empty where that is not known."""
-        return cast(list[GpuView], self._ask("GET", f"/nodes/{quote(node, safe='')}/gpus"))
+        return self._ask("GET", f"/nodes/{quote(node, safe='')}/gpus")
 
     # --- jobs -------------------------------------------------------------------------------
 
     def submit(self, spec: Mapping[str, Any], created: Callable[[str], None] = ignore) -> JobView:
-        return cast(JobView, self._ask("POST", "/jobs", body=spec))
+        return self._ask("POST", "/jobs", body=spec)
 
     def jobs(self, namespace: str, kind: str = "") -> list[JobSummary]:
         query = {"namespace": namespace, "type": kind}
-        return cast(list[JobSummary], self._ask("GET", "/jobs", query))
+        return self._ask("GET", "/jobs", query)
 
     def job(self, namespace: str, name: str) -> JobView:
-        return cast(JobView, self._ask("GET", _job(namespace, name)))
+        return self._ask("GET", _job(namespace, name))
 
     def delete(self, namespace: str, name: str) -> None:
         self._ask("DELETE", _job(namespace, name))
 
     def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView | None:
-        """The job once it is running or finished, None once it is gone; or else TimedOut."""
         query = {"until": until, "timeout": f"{timeout:g}"}
         path = f"{_job(namespace, name)}/wait"
-        found = self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER)
-        return cast(JobView | None, found)
+        return self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER)
 
     def scale(self, namespace: str, name: str, wish: Mapping[str, Any]) -> OperationView:
-        return cast(OperationView, self._ask("POST", f"{_job(namespace, name)}/scale", body=wish))
+        return self._ask("POST", f"{_job(namespace, name)}/scale", body=wish)
 
     def operation(
         self, namespace: str, name: str, operation: str, after: int = 0, timeout: float = 0.0
     ) -> OperationView:
-        """As soon as it has changed more than `after` times, or as it is after `timeout`."""
         path = f"{_job(namespace, name)}/operations/{quote(operation, safe='')}"
         query = {"after": str(after), "timeout": f"{timeout:g}"}
-        return cast(OperationView, self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER))
+        return self._ask("GET", path, query, timeout=timeout + SERVER_ANSWER)
 
     def events(self, namespace: str, name: str = "") -> list[EventView]:
         if name:
-            return cast(list[EventView], self._ask("GET", f"{_job(namespace, name)}/events"))
-        return cast(list[EventView], self._ask("GET", "/events", {"namespace": namespace}))
+            return self._ask("GET", f"{_job(namespace, name)}/events")
+        return self._ask("GET", "/events", {"namespace": namespace})
 
     def training(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """What the coordinator of the job's run says, None if there is none."""
-        found = self._ask("GET", f"{_job(namespace, name)}/training")
-        return cast(dict[str, Any] | None, found)
+        return self._ask("GET", f"{_job(namespace, name)}/training")
 
     def chaos(self, namespace: str, name: str, what: str, instance: str) -> None:
         body = {"what": what, "instance": instance}
@@ -135,10 +127,9 @@ class Client:
 
     def prune(self, namespace: str, since: float) -> list[PrunedView]:
         body = {"namespace": namespace, "since": since}
-        return cast(list[PrunedView], self._ask("POST", "/prune", body=body))
+        return self._ask("POST", "/prune", body=body)
 
     def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
-        """Pieces of text as they come; with `follow` in the query, until the job is over."""
         connection = _UnixConnection(self.path, SERVER_ANSWER)
         try:
             answer = self._send(connection, "GET", f"{_job(namespace, name)}/logs", query, None)
@@ -168,7 +159,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         body: object = None,
         timeout: float = SERVER_ANSWER,
-    ) -> object:
+    ) -> Any:  # the view that the route promises
         connection = _UnixConnection(self.path, timeout)
         try:
             return json.loads(self._send(connection, method, path, query, body).read() or b"null")

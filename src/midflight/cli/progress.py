@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
 
 from midflight import durations
 
@@ -31,12 +30,7 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._thread is not None:
             self._thread.join()

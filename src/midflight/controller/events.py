@@ -16,6 +16,22 @@ class _Event:
 
 
 @dataclass(frozen=True)
+class _OfJob(_Event):
+    key: str
+
+
+@dataclass(frozen=True)
+class _OfInstance(_OfJob):
+    instance: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class _OfNode(_Event):
+    node: str
+
+
+@dataclass(frozen=True)
 class ServerStarted(_Event):
     """The state was read from the journal. For every instance that should be up, InstanceStarted
     or InstanceEnded follows; commands whose outcome is not known are given again."""
@@ -35,28 +51,26 @@ class JobSubmitted(_Event):
 
 
 @dataclass(frozen=True)
-class JobDeleted(_Event):
-    key: str
+class JobDeleted(_OfJob):
+    pass
 
 
 @dataclass(frozen=True)
-class JobHeld(_Event):
+class JobHeld(_OfJob):
     """All of it stops, and stays away until it is released."""
 
-    key: str
     holder: str
 
 
 @dataclass(frozen=True)
-class JobReleased(_Event):
-    key: str
+class JobReleased(_OfJob):
+    pass
 
 
 @dataclass(frozen=True)
-class ScaleAsked(_Event):
+class ScaleAsked(_OfJob):
     """Checked before: `scale_rules.objection` had nothing against it."""
 
-    key: str
     operation: str  # its id
     kind: str  # scaleout | scalein
     count: int
@@ -67,76 +81,57 @@ class ScaleAsked(_Event):
 
 
 @dataclass(frozen=True)
-class CodeFetched(_Event):
-    key: str
+class CodeFetched(_OfJob):
     commit: str  # "" for rsync
 
 
 @dataclass(frozen=True)
-class CodeNotFetched(_Event):
-    key: str
+class CodeNotFetched(_OfJob):
     reason: str
 
 
 @dataclass(frozen=True)
-class InstanceStarted(_Event):
-    key: str
-    instance: str
-    attempt: int
+class InstanceStarted(_OfInstance):
     pid: int
     node: str = ""  # where that was not known before
 
 
 @dataclass(frozen=True)
-class InstanceNotStarted(_Event):
-    key: str
-    instance: str
-    attempt: int
+class InstanceNotStarted(_OfInstance):
     reason: str
 
 
 @dataclass(frozen=True)
-class InstanceDelayed(_Event):
+class InstanceDelayed(_OfInstance):
     """It has not started yet, and this is why; said again when the reason changes."""
 
-    key: str
-    instance: str
-    attempt: int
     reason: str
 
 
 @dataclass(frozen=True)
-class InstanceLost(_Event):
+class InstanceLost(_OfInstance):
     """It is gone through no fault of its own: deleted, evicted, or lost with its node."""
 
-    key: str
-    instance: str
-    attempt: int
     reason: str
 
 
 @dataclass(frozen=True)
-class InstanceEnded(_Event):
-    key: str
-    instance: str
-    attempt: int
+class InstanceEnded(_OfInstance):
     code: int  # negative: the number of a signal
     reason: str = ""
 
 
 @dataclass(frozen=True)
-class ResizeEnded(_Event):
+class ResizeEnded(_OfJob):
     """The training's answer to an AskResize."""
 
-    key: str
     operation: str
     ok: bool
     detail: str
 
 
 @dataclass(frozen=True)
-class ResizeProgressed(_Event):
-    key: str
+class ResizeProgressed(_OfJob):
     operation: str
     detail: str
 
@@ -149,29 +144,23 @@ class NodesChanged(_Event):
 
 
 @dataclass(frozen=True)
-class NodeCordoned(_Event):
-    node: str
+class NodeCordoned(_OfNode):
+    pass
 
 
 @dataclass(frozen=True)
-class NodeDrained(_Event):
+class NodeDrained(_OfNode):
     """Nothing new comes, and what is there moves to other nodes, in good order."""
 
-    node: str
-
 
 @dataclass(frozen=True)
-class NodeLost(_Event):
+class NodeLost(_OfNode):
     """Everything on it is gone, at once."""
 
-    node: str
-
 
 @dataclass(frozen=True)
-class NodeReturned(_Event):
+class NodeReturned(_OfNode):
     """It can be used again, after any of the three above."""
-
-    node: str
 
 
 JobEvent = (  # of a job that is there

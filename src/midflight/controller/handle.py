@@ -38,24 +38,12 @@ def _take_in(draft: Draft, event: events.Event) -> None:
             _take_up(draft)
         case events.TimePassed():
             _note_deadlines(draft)
-        case (
-            events.InstanceStarted()
-            | events.InstanceNotStarted()
-            | events.InstanceDelayed()
-            | events.InstanceLost()
-            | events.InstanceEnded()
-        ) as news:
-            _about_instance(draft, news)
         case events.JobSubmitted():
             _submitted(draft, event)
-        case (
-            events.NodesChanged()
-            | events.NodeCordoned()
-            | events.NodeDrained()
-            | events.NodeLost()
-            | events.NodeReturned()
-        ) as news:
-            _about_nodes(draft, news)
+        case _ if isinstance(event, events.InstanceEvent):
+            _about_instance(draft, event)
+        case _ if isinstance(event, events.NodeEvent):
+            _about_nodes(draft, event)
         case _:
             if event.key in draft.jobs:
                 _about_job(draft, event)

@@ -28,10 +28,10 @@ def parser() -> flags.VerbParser:
         help="what to run, after -- if it has flags (default: your shell)",
     )
     made.add_argument(
-        "-i", "--instance", default="", metavar="NAME", help="where to run it (default: the chief)"
+        "-i", "--instance", default="", metavar="NAME", help="where (default: the chief)"
     )
     made.add_argument(
-        "-c", "--container", default="", metavar="NAME", help="container of the pod, on a cluster"
+        "-c", "--container", default="", metavar="NAME", help="container, on a cluster"
     )
     jobs.add_type(made)
     return made

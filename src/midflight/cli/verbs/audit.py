@@ -130,7 +130,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("run", metavar="RUN", help="a run, a job that trains, or a folder with ledgers (./FOLDER)")
-    add("-n", "--namespace", default="", metavar="NS", help="namespace of the job, on a cluster")
+    add("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
     add(
         "-o",
         "--output",

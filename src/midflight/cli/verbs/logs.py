@@ -129,8 +129,8 @@ def _absent(job: JobView, chosen: Sequence[InstanceView]) -> str:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("logs", "Prints the output of a job's instances.")
     made.add_argument("job", metavar="JOB", help="name of the job")
-    flags.switch(made, "-f", "--follow", help="follow the log until the job has ended")
-    flags.switch(made, "--all", help="show all instances, each line with the instance's name")
+    flags.switch(made, "-f", "--follow", help="follow it until the job has ended")
+    flags.switch(made, "--all", help="show all instances, with their names")
     flags.switch(made, "--timestamps", help="show the time of each line")
     add = made.add_argument
     add(
@@ -138,7 +138,7 @@ def parser() -> flags.VerbParser:
         "--instance",
         default="",
         metavar="NAME",
-        help="show this instance (default: the chief)",
+        help="which instance (default: the chief)",
     )
     add(
         "-t",
@@ -146,15 +146,15 @@ def parser() -> flags.VerbParser:
         type=flags.number,
         default=-1,
         metavar="N",
-        help="show only the last N lines",
+        help="only the last N lines",
     )
     add(
         "--since",
         default="",
         metavar="TIME",
-        help="show lines younger than this, such as 1h or 5m30s",
+        help="only newer lines, such as 1h or 5m30s",
     )
-    add("--since-time", default="", metavar="MOMENT", help="show lines after this time (RFC 3339)")
-    add("-c", "--container", default="", metavar="NAME", help="container of the pod, on a cluster")
+    add("--since-time", default="", metavar="MOMENT", help="only later lines (RFC 3339)")
+    add("-c", "--container", default="", metavar="NAME", help="container, on a cluster")
     jobs.add_type(made)
     return made

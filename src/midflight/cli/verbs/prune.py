@@ -33,9 +33,9 @@ def parser() -> flags.VerbParser:
         "--since",
         default="",
         metavar="TIME",
-        help="delete what finished longer ago than this (required)",
+        help="how long ago they finished (required)",
     )
     made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="prune the jobs of all namespaces")
+    flags.switch(made, "-A", "--all-namespaces", help="prune all namespaces")
     output.add(made)
     return made

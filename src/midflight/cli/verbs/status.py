@@ -106,9 +106,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "run", metavar="RUN", nargs="?", help="a run, or a job that trains (default: the server)"
     )
-    made.add_argument(
-        "-n", "--namespace", default="", metavar="NS", help="namespace of the job, on a cluster"
-    )
+    made.add_argument("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
     made.add_argument(
         "-o",
         "--output",
