@@ -20,10 +20,7 @@ TYPES = {
     "rayjob": ("RayJob", "rj"),
 }
 HERE = {"etjob": "et", "pytorchjob": "pytorch"}  # those that can be submitted, with their aliases
-RESOURCES = {
-    "etjob": "trainingjob.kai.alibabacloud.com",
-    "pytorchjob": "pytorchjob.kubeflow.org",
-}
+RESOURCES = {"etjob": "trainingjob.kai.alibabacloud.com", "pytorchjob": "pytorchjob.kubeflow.org"}
 _BY_NAME = {
     name.lower(): kind for kind, names in TYPES.items() for name in (kind, *names, HERE.get(kind))
     if name

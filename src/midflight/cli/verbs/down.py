@@ -62,8 +62,7 @@ def _go_on(count: int) -> str:
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog=f"{program.name()} down",
-        description="Stops your server; jobs keep running.",
+        prog=f"{program.name()} down", description="Stops your server; jobs keep running."
     )
     parser.add_argument("--jobs", action="store_true", help="delete all jobs first")
     parser.add_argument(

@@ -133,27 +133,9 @@ def parser() -> flags.VerbParser:
     flags.switch(made, "--all", help="show all instances, with their names")
     flags.switch(made, "--timestamps", help="show the time of each line")
     add = made.add_argument
-    add(
-        "-i",
-        "--instance",
-        default="",
-        metavar="NAME",
-        help="which instance (default: the chief)",
-    )
-    add(
-        "-t",
-        "--tail",
-        type=flags.number,
-        default=-1,
-        metavar="N",
-        help="only the last N lines",
-    )
-    add(
-        "--since",
-        default="",
-        metavar="TIME",
-        help="only newer lines, such as 1h or 5m30s",
-    )
+    add("-i", "--instance", default="", metavar="NAME", help="which instance (default: the chief)")
+    add("-t", "--tail", type=flags.number, default=-1, metavar="N", help="only the last N lines")
+    add("--since", default="", metavar="TIME", help="only newer lines, such as 1h or 5m30s")
     add("--since-time", default="", metavar="MOMENT", help="only later lines (RFC 3339)")
     add("-c", "--container", default="", metavar="NAME", help="container, on a cluster")
     jobs.add_type(made)

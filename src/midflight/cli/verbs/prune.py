@@ -29,11 +29,7 @@ def main(argv: Sequence[str]) -> int:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("prune", "Deletes jobs that finished some time ago.")
     made.add_argument(
-        "-s",
-        "--since",
-        default="",
-        metavar="TIME",
-        help="how long ago they finished (required)",
+        "-s", "--since", default="", metavar="TIME", help="how long ago they finished (required)"
     )
     made.renamed = {"--allNamespaces": "--all-namespaces"}
     flags.switch(made, "-A", "--all-namespaces", help="prune all namespaces")
