@@ -4,13 +4,12 @@ It holds what processes of one run on one machine have to find: the spec, the to
 coordinator's address, the embedded store, the ledgers.
 """
 
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from midflight import atomic_file
 from midflight.errors import UsageError
 from midflight.home import home
 from midflight.protocol import codec
@@ -91,14 +90,8 @@ class RunDir:
             raise UsageError(f"cannot read {self.path / name}: {error.strerror}") from None
 
     def _write(self, name: str, data: bytes) -> None:
-        """Readers see the old file or the new one, never a part."""
         try:
-            handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{name}.")
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(self.path / name)
+            atomic_file.write(self.path / name, data)
         except OSError as error:
             raise UsageError(f"cannot write {self.path / name}: {error.strerror}") from None
 

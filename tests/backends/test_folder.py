@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.local.folder import PORTS, JobFolder, free_port, write
+from midflight.atomic_file import write
+from midflight.backends.local.folder import PORTS, JobFolder, free_port
 from midflight.errors import UsageError
 
 

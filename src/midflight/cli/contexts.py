@@ -120,17 +120,13 @@ def _unreadable(path: Path) -> UsageError:
 
 
 def write(folder: Path, stored: Stored) -> None:
-    """All of it or nothing, whoever reads at the same time."""
+    from midflight import atomic_file  # only `context use` writes
+
     path = folder / FILE
-    beside = folder / f".{FILE}.{os.getpid()}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(stored), file)
-        beside.replace(path)
+        atomic_file.write(path, json.dumps(asdict(stored)).encode())
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise UsageError(f"cannot write {path}: {error.strerror}") from None
 
 

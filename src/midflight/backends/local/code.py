@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from midflight.backends.local.folder import write
+from midflight.atomic_file import write
 from midflight.controller.spec import HIDDEN, Spec
 from midflight.errors import JobFailed
 
@@ -98,7 +98,7 @@ async def fetch(
         commit = ""
         await tool.run("rsync", "-a", "--", source.url, f"{folder / 'code'}/")
     note = json.dumps({"url": source.url, "commit": commit})
-    write(folder / NOTE, note.encode(), 0o600)
+    write(folder / NOTE, note.encode())
     return commit
 
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from midflight.backends.local.folder import write
+from midflight.atomic_file import write
 from midflight.errors import JobFailed
 
 NOTE = "links.json"  # in the job's folder: its working directory, and whether it made `code`
@@ -41,7 +41,7 @@ def link(
         _, made_before = _read_note(folder)
         made = made_before or not shown.is_dir()
         note = {"working_dir": str(working_dir), "made": made}
-        write(folder / NOTE, json.dumps(note).encode(), 0o600)
+        write(folder / NOTE, json.dumps(note).encode())
         if made:
             shown.mkdir(exist_ok=True)
         for target in _fetched(folder):

@@ -5,17 +5,16 @@ the old hosts or the new ones. Names that would lead out of the folder are refus
 called again at any time.
 """
 
-import os
 import random
 import re
 import shlex
 import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from midflight.atomic_file import write
 from midflight.errors import UsageError
 
 PARTS = ("instances", "edl", "bin", "run", "code", "work")
@@ -83,7 +82,7 @@ class JobFolder:
 
     def write_hosts(self, hosts: Mapping[str, int]) -> None:
         lines = [f"{_check(host)}:{slots}\n" for host, slots in hosts.items()]
-        write(self.hostfile, "".join(lines).encode(), 0o600)
+        write(self.hostfile, "".join(lines).encode())
 
     def port(self) -> int:
         """A port for the job's master, chosen once; no other job of this home has the same."""
@@ -92,7 +91,7 @@ class JobFolder:
             if (known := _read_port(path)) is None:
                 others = self.path.parent.parent.glob("*/*/port")
                 known = free_port({port for port in map(_read_port, others) if port is not None})
-                write(path, f"{known}\n".encode(), 0o600)
+                write(path, f"{known}\n".encode())
             return known
 
     def remove(self) -> None:
@@ -129,22 +128,6 @@ class InstanceFolders(Mapping[str, Path]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
-
-
-def write(path: Path, data: bytes, mode: int, durable: bool = True) -> None:
-    """Readers see the old file or the new one, never a part; `durable`: after a crash as well."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            if durable:
-                os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def free_port(taken: set[int]) -> int:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from midflight.atomic_file import write
 from midflight.backends.local import code, code_link
 from midflight.backends.local.code_link import Neighbour
-from midflight.backends.local.folder import JobFolder, write
+from midflight.backends.local.folder import JobFolder
 from midflight.backends.local.plan import Site
 from midflight.backends.local.processes import Keepers
 from midflight.backends.local.reports import has_keeper

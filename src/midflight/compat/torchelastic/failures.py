@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from midflight import atomic_file
 from midflight.agent.members import Ended
 
 NOT_AVAILABLE = "<N/A>"
@@ -154,8 +155,5 @@ def pass_on(failure: Failure, target: str) -> None:
         return
     if isinstance(data.get("message"), dict):
         data["message"]["errorCode"] = failure.code
-    place = Path(target)
-    beside = place.with_name(f".{place.name}.new")
     with contextlib.suppress(OSError):
-        beside.write_text(json.dumps(data))
-        beside.replace(place)
+        atomic_file.write(Path(target), json.dumps(data).encode(), 0o644, durable=False)

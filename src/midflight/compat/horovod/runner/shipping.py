@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from midflight.atomic_file import write
 from midflight.errors import JobFailed, UsageError
 
 MAIN = "__mp_main__"  # what multiprocessing calls a script that is imported
@@ -33,7 +34,7 @@ def ship(folder: Path, func: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     if task["function"] is None:
         _dump(folder / "function", func)
     _store(folder / "arguments", [list(args), dict(kwargs or {})])
-    write(folder / TASK, json.dumps(task).encode())
+    write(folder / TASK, json.dumps(task).encode(), durable=False)
 
 
 def receive(folder: Path) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
@@ -103,7 +104,7 @@ def _main(path: str) -> ModuleType:
 
 def _store(stem: Path, value: object) -> None:
     if is_plain(value):
-        write(stem.with_name(stem.name + ".json"), json.dumps(value).encode())
+        write(stem.with_name(stem.name + ".json"), json.dumps(value).encode(), durable=False)
     else:
         _dump(stem.with_name(stem.name + ".pickle"), value)
 
@@ -135,7 +136,7 @@ def _dump(path: Path, value: object) -> None:
             f"{value!r:.80} cannot be handed to another process: {error}; "
             "define functions at the top of a module, or install cloudpickle"
         ) from None
-    write(path, data)
+    write(path, data, durable=False)
 
 
 def _load(path: Path) -> Any:
@@ -155,11 +156,3 @@ def _check_private(folder: Path) -> None:
     found = folder.stat()
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise JobFailed(f"others than this user may write in {folder}; nothing is read from it")
-
-
-def write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and for this user alone."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    temporary.replace(path)
