@@ -98,7 +98,7 @@ def _show_objects(spec: Spec, form: str) -> None:
         verb_submitting,
     )
 
-    settings = contexts.settings(contexts.now(common_flags.config()))
+    settings = contexts.settings(contexts.current(common_flags.config()))
     owner = connection_user.by_credentials(settings)
     made = verb_submitting.rendered(shown(spec), owner)
     if form == "json":
