@@ -15,8 +15,7 @@ from typing import Self
 
 import pauses
 
-from midflight.cli.runs import find_run
-from midflight.cli.verbs.status import current_status
+from midflight.cli.runs import current_status, find_run
 from midflight.errors import MidflightError
 from midflight.protocol.messages import MemberStatus, Status
 

@@ -223,7 +223,7 @@ def test_the_command_listens_on_ipv6_too(commands: Commands) -> None:
         (("-prot", "1"), "there is no flag -prot"),
         (("-port", "70000"), "wanted a whole number from 0 to 65535"),
         (("-port",), "-port needs a value"),
-        (("-ttl", "soon"), "wanted a duration"),
+        (("-ttl", "soon"), "wanted a length of time"),
         (("-init", "/nowhere.json"), "cannot read the config /nowhere.json"),
         (("-endpoint", "config"), "-endpoint wants a path"),
         (("-token-file", "/nowhere"), "cannot read the token file"),

@@ -32,12 +32,12 @@ def connect_if_running() -> "ClusterApi | None":
 
 
 def is_kubernetes() -> bool:
-    return not contexts.now(common_flags.config()).is_local
+    return not contexts.current(common_flags.config()).is_local
 
 
 def kubernetes() -> "KubernetesClient | None":
     """None if this machine was chosen."""
-    chosen = contexts.now(common_flags.config())
+    chosen = contexts.current(common_flags.config())
     if chosen.is_local:
         return None
     from midflight.kubernetes.api.connection import open_connection

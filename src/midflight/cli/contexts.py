@@ -68,7 +68,7 @@ def _word(stored: Stored) -> str:
     return f"{stored.use}:{stored.context}" if stored.context else stored.use
 
 
-def now(flag: str) -> Chosen:
+def current(flag: str) -> Chosen:
     """As this process finds it."""
     return choose(flag, read(home(os.environ)) if not flag else None, os.environ)
 
@@ -76,7 +76,7 @@ def now(flag: str) -> Chosen:
 def namespace(flag: str) -> str:
     """The one that is meant where nothing is said. Never fails: connecting will, and says why."""
     try:
-        chosen = now(flag)
+        chosen = current(flag)
         if chosen.is_local:
             return DEFAULT_NAMESPACE
         return chosen.namespace or settings(chosen).namespace or DEFAULT_NAMESPACE

@@ -44,6 +44,7 @@ class VerbParser(Parser):
         options = self.parse_args([*arranged.flags, *arranged.words])
         options.rest = list(arranged.rest)
         common_flags.note(options)
+        options.scope = "*" if getattr(options, "all_namespaces", False) else options.namespace
         return options
 
 
@@ -138,6 +139,12 @@ def switch(
         default=default,
         help=argparse.SUPPRESS,
     )
+
+
+def add_all_namespaces(parser: VerbParser) -> None:
+    """`options.scope` is then the namespace that is meant, * for all of them."""
+    parser.renamed = {"--allNamespaces": "--all-namespaces"}
+    switch(parser, "-A", "--all-namespaces", help="in all namespaces")
 
 
 def number(text: str) -> int:

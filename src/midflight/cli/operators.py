@@ -17,7 +17,7 @@ SECONDS = 300.0  # for the operator to be ready, or for jobs to be gone
 
 def connect(options: argparse.Namespace) -> "Connection":
     """Where this machine is chosen for jobs, the cluster is the one that kubectl would take."""
-    settings = contexts.settings(contexts.now(options.config))
+    settings = contexts.settings(contexts.current(options.config))
     try:
         from midflight.kubernetes.api.connection import open_connection
 
@@ -29,7 +29,7 @@ def connect(options: argparse.Namespace) -> "Connection":
         ) from None
 
 
-def told(done: "Iterator[Done]", form: str) -> "list[Done]":
+def print_each(done: "Iterator[Done]", form: str) -> "list[Done]":
     """All of it; each is said as it happens, unless a machine reads it in the end."""
     found = []
     for one in done:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from midflight.cli import common_flags, contexts, jobs, program
 from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
-from midflight.errors import Unreachable
+from midflight.console import say
+from midflight.errors import ConnectionLost, Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
 from midflight.protocol.wire import SyncWire
-from midflight.run.dial import call
+from midflight.run.dial import ask_status, call
 from midflight.run.hosted import hosted
 from midflight.run.record import read_record
 from midflight.run.saved import ENDED, saved_status
@@ -70,6 +71,19 @@ def call_run(folder: RunDir) -> SyncWire | Status:
         if last is not None and last.phase in OVER:
             return last
     return call(folder, PATIENCE)
+
+
+def current_status(folder: RunDir) -> Status:
+    """As the coordinator says, or else as it was last saved."""
+    try:
+        answer = call_run(folder)
+        return answer if isinstance(answer, Status) else ask_status(answer)
+    except (Unreachable, ConnectionLost) as error:
+        last = last_status(folder)
+        if last is None:
+            raise
+        say(f"warning: {error}; this is what was last saved")
+        return last
 
 
 def last_status(folder: RunDir) -> Status | None:

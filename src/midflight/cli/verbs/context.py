@@ -48,7 +48,7 @@ def _use(where: str, config: str, namespace: str) -> None:
 
 
 def shown(flag: str) -> dict[str, Any]:
-    chosen = contexts.now(flag)
+    chosen = contexts.current(flag)
     if chosen.is_local:
         return {"place": LOCAL, "context": "", "why": chosen.why}
     settings = contexts.settings(chosen)

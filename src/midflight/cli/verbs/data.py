@@ -26,8 +26,7 @@ def main(argv: Sequence[str]) -> int:
     cluster = kubernetes()
     found: list[VolumeView] = []
     if cluster is not None:
-        namespace = "*" if options.all_namespaces else options.namespace
-        found = [view(claim) for claim in cluster.claims(namespace)]
+        found = [view(claim) for claim in cluster.claims(options.scope)]
     if not output.data(options.output, found, (each["name"] for each in found)):
         print(as_text(found, options.all_namespaces))
     if cluster is None:
@@ -67,7 +66,6 @@ def as_text(found: Sequence[VolumeView], namespaces: bool) -> str:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("data", "Lists the volumes that jobs can mount.")
     made.add_argument("action", choices=("list",), help="the only action")
-    made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="list the volumes of all namespaces")
+    flags.add_all_namespaces(made)
     output.add(made)
     return made

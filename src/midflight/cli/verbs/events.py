@@ -13,11 +13,10 @@ _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
-    namespace = "*" if options.all_namespaces else options.namespace
     try:
-        found = connect().events(namespace, options.job)
+        found = connect().events(options.scope, options.job)
     except NotFound:
-        raise NotFound(jobs.missing(namespace, options.job)) from None
+        raise NotFound(jobs.missing(options.scope, options.job)) from None
     if output.data(options.output, found, (each["source"] for each in found)):
         return 0
     if options.job:
@@ -33,6 +32,6 @@ def parser() -> flags.VerbParser:
     made.add_argument(
         "job", metavar="JOB", nargs="?", default="", help="only the events of this job"
     )
-    flags.switch(made, "-A", "--all-namespaces", help="show the events of all namespaces")
+    flags.add_all_namespaces(made)
     output.add(made)
     return made

@@ -15,8 +15,7 @@ _WIDE = ("WORKERS", "DURATION", "GPU(Requested)", "GPU(Allocated)")
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
-    namespace = "*" if options.all_namespaces else options.namespace
-    found = connect().jobs(namespace, options.type) if _is_here(options.type) else []
+    found = connect().jobs(options.scope, options.type) if _is_here(options.type) else []
     found.sort(key=lambda job: job["createTime"], reverse=True)
     if not output.data(options.output, found, (job["name"] for job in found)):
         print(as_text(found, options.all_namespaces, wide=options.output == "wide"))
@@ -59,8 +58,7 @@ def allocated(job: JobSummary) -> object:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("list", "Lists the jobs, newest first.")
-    made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="list the jobs of all namespaces")
+    flags.add_all_namespaces(made)
     jobs.add_type(made)
     output.add(made)
     return made

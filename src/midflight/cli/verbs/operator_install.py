@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from midflight.arguments import count_from
 from midflight.cli import flags, messages, output, program
-from midflight.cli.operators import add_timeout, connect, told, verb
+from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.errors import Refused
 
@@ -55,11 +55,11 @@ def install(
     kinds = _kinds(connection)
     operator = _placed(connection, operator)
     _wait("kinds", lambda: apply.being_deleted(connection, kinds), KINDS_SECONDS)
-    done = told(apply.apply(connection, kinds, options.take_over), form)
+    done = print_each(apply.apply(connection, kinds, options.take_over), form)
     _wait("kinds", lambda: apply.not_served(connection, kinds), KINDS_SECONDS)
-    done += told(apply.apply(connection, operator, options.take_over), form)
+    done += print_each(apply.apply(connection, operator, options.take_over), form)
     for old in dict.fromkeys((scope, former.scope if former else scope)):
-        done += told(removal.prune(connection, namespace, old, operator), form)
+        done += print_each(removal.prune(connection, namespace, old, operator), form)
     if options.wait:
         _wait("operator", lambda: inspection.not_ready(connection, namespace), options.timeout)
     return done

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from midflight.cli import flags, program
-from midflight.cli.operators import add_timeout, connect, told, verb
+from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.errors import NotFound, Refused, UsageError
 
@@ -37,9 +37,9 @@ def main(argv: Sequence[str]) -> int:
                 options.timeout if able else 0.0,
                 lambda text: setattr(progress, "text", text),
             )
-            told(gone, options.output)
+            print_each(gone, options.output)
     keep = options.keep_jobs
-    done = told(removal.remove(connection, namespace, scope, keep, last), options.output)
+    done = print_each(removal.remove(connection, namespace, scope, keep, last), options.output)
     if not done:
         raise NotFound(f"{namespace} has no operator; see `{program.name()} operator status`")
     return 0

@@ -15,8 +15,7 @@ def main(argv: Sequence[str]) -> int:
             "you need to specify the relative duration live time of the job that need to be "
             "cleaned by --since. Like --since 10h"
         )
-    namespace = "*" if options.all_namespaces else options.namespace
-    gone = connect().prune(namespace, durations.parse(options.since))
+    gone = connect().prune(options.scope, durations.parse(options.since))
     if not output.data(options.output, gone, (job["name"] for job in gone)):
         for job in gone:
             age = durations.shown(job["age"])
@@ -31,7 +30,6 @@ def parser() -> flags.VerbParser:
     made.add_argument(
         "-s", "--since", default="", metavar="TIME", help="how long ago they finished (required)"
     )
-    made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="prune all namespaces")
+    flags.add_all_namespaces(made)
     output.add(made)
     return made

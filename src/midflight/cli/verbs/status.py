@@ -11,13 +11,9 @@ from midflight.arguments import Parser
 from midflight.cli import program
 from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
-from midflight.cli.runs import call_run, find_run, known_runs, last_status, run_in_pod
-from midflight.console import say
-from midflight.errors import ConnectionLost, Unreachable
+from midflight.cli.runs import current_status, find_run, known_runs, run_in_pod
 from midflight.protocol import codec
 from midflight.protocol.messages import Status
-from midflight.run.dial import ask_status
-from midflight.rundir import RunDir
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,18 +50,6 @@ def server_status(form: str) -> int:
     }
     print("\n".join(f"{key + ':':<12}{value}" for key, value in lines.items()))
     return 0
-
-
-def current_status(folder: RunDir) -> Status:
-    try:
-        answer = call_run(folder)
-        return answer if isinstance(answer, Status) else ask_status(answer)
-    except (Unreachable, ConnectionLost) as error:
-        last = last_status(folder)
-        if last is None:
-            raise
-        say(f"warning: {error}; this is what was last saved")
-        return last
 
 
 def as_json(status: Status) -> str:

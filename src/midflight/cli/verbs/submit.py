@@ -95,7 +95,7 @@ def _show_objects(spec: Spec, form: str) -> None:
     from midflight.kubernetes.api import paths, user
     from midflight.kubernetes.verbs import submit
 
-    settings = contexts.settings(contexts.now(common_flags.config()))
+    settings = contexts.settings(contexts.current(common_flags.config()))
     owner = user.by_credentials(settings)
     made = submit.rendered(shown(spec), owner)
     if form == "json":

@@ -185,7 +185,6 @@ def _node_parser() -> flags.VerbParser:
 
 def _top_job(options: argparse.Namespace) -> int:
     client = connect()
-    namespace = "*" if options.all_namespaces else options.namespace
 
     def one() -> JobView:
         return jobs.find(client, options.namespace, options.job, options.type)
@@ -194,14 +193,14 @@ def _top_job(options: argparse.Namespace) -> int:
         if options.job:
             job = one()
             return _closely(job, options.instance, gpu_usage(client, job["instances"]))
-        return _job_table(_under_way(client, namespace, options.type), options.all_namespaces)
+        return _job_table(_under_way(client, options.scope, options.type), options.all_namespaces)
 
     if options.output not in ("json", "yaml", "name"):
         return _show(text, options.refresh)
     if options.job:
         output.data(options.output, one(), [options.job])
     else:
-        found = _under_way(client, namespace, options.type)
+        found = _under_way(client, options.scope, options.type)
         output.data(options.output, found, (job["name"] for job in found))
     return 0
 
@@ -245,8 +244,7 @@ def _closely(job: JobView, instance: str, busy: Usage) -> str:
 def _job_parser() -> flags.VerbParser:
     made = flags.VerbParser("top job", "Shows the GPUs of unfinished jobs.")
     made.add_argument("job", metavar="JOB", nargs="?", default="", help="show this job in detail")
-    made.renamed = {"--allNamespaces": "--all-namespaces"}
-    flags.switch(made, "-A", "--all-namespaces", help="show the jobs of all namespaces")
+    flags.add_all_namespaces(made)
     flags.switch(made, "-r", "--refresh", help="repeat every 2 seconds until Ctrl-C")
     made.add_argument(
         "-i", "--instance", default="", metavar="NAME", help="show only this instance of JOB"

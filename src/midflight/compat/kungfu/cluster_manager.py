@@ -81,11 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _manage(words: Sequence[str]) -> int:
-    try:
-        values, given, command = go_flags.parse(PROGRAM, FLAGS, words)
-    except go_flags.HelpWanted as text:
-        print(text)
-        return 0
+    values, given, command = go_flags.parse(PROGRAM, FLAGS, words)
     if not command:
         raise UsageError(f"missing program name; as in `{PROGRAM} -ttl 1m python3 train.py`")
     if "image" in given:

@@ -31,11 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(words: Sequence[str]) -> int:
-    try:
-        values, _, rest = go_flags.parse(PROGRAM, FLAGS, words)
-    except go_flags.HelpWanted as text:
-        print(text)
-        return 0
+    values, _, rest = go_flags.parse(PROGRAM, FLAGS, words)
     if rest:
         raise UsageError(f"{PROGRAM} takes flags only, got {rest[0]!r:.80}")
     if not values["endpoint"].startswith("/") or values["endpoint"] == "/stop":

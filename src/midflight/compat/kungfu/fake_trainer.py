@@ -27,11 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _train(words: Sequence[str]) -> int:
-    try:
-        values, _, rest = go_flags.parse(PROGRAM, FLAGS, words)
-    except go_flags.HelpWanted as text:
-        print(text)
-        return 0
+    values, _, rest = go_flags.parse(PROGRAM, FLAGS, words)
     if rest:
         raise UsageError(f"{PROGRAM} takes flags only, got {rest[0]!r:.80}")
     from midflight.compat.kungfu import python as kungfu  # torch comes with it

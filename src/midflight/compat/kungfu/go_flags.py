@@ -25,10 +25,6 @@ class Flag:
         return self.read is switch
 
 
-class HelpWanted(Exception):
-    """Somebody asked for help: the text to print."""
-
-
 def parse(
     program: str, flags: Mapping[str, Flag], words: Sequence[str]
 ) -> tuple[dict[str, Any], set[str], list[str]]:
@@ -42,7 +38,8 @@ def parse(
             break
         name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
         if name in ("h", "help"):
-            raise HelpWanted(_usage(program, flags))
+            print(_usage(program, flags))
+            raise SystemExit(0)  # as argparse does
         flag = flags.get(name)
         if flag is None:
             raise UsageError(f"there is no flag -{name}; see `{program} -help`")

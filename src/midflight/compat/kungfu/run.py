@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from midflight import shims
-from midflight.compat.kungfu import go_flags
 from midflight.compat.kungfu.cluster import make
 from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
@@ -49,11 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    try:
-        flags = read(words)
-    except go_flags.HelpWanted as text:
-        print(text)
-        return 0
+    flags = read(words)
     for note in flags.notes:
         say(note)
     os.environ.update(shims.environment(os.environ))
