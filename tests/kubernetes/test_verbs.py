@@ -20,7 +20,7 @@ from midflight.kubernetes.client import KubernetesClient
 from tests.kubernetes.plane.api import MERGE, Api
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import SUBMIT, Site
-from tests.kubernetes.verb_typing import typing_in
+from tests.kubernetes.verb_terminal import typing_in
 
 JOBS = names.TRAININGJOB
 

@@ -19,7 +19,7 @@ from midflight.controller.state import Phase
 from midflight.kubernetes.api.paths import path
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.verb_site import PATIENCE, Site
-from tests.kubernetes.verb_typing import typing_in
+from tests.kubernetes.verb_terminal import typing_in
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from midflight.controller.spec import Container, Kind, Spec
 from midflight.kubernetes.manifests import job as manifests
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site
-from tests.kubernetes.verb_typing import typing_in
+from tests.kubernetes.verb_terminal import typing_in
 
 JOBS = 500
 CPU = 0.45  # seconds of the processor, for the program from its start to its end

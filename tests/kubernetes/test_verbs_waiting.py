@@ -18,7 +18,7 @@ from midflight.kubernetes.api.paths import path
 from tests.kubernetes.plane.api import MERGE
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.verb_site import Site
-from tests.kubernetes.verb_typing import typing_in
+from tests.kubernetes.verb_terminal import typing_in
 
 LONG = 60.0  # seconds in which everything happens that is waited for
 

@@ -11,8 +11,8 @@ import pytest
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.real_node.real_jobs import RealJobs
 from tests.kubernetes.running.guide_terminal import ClusterTerminal
-from tests.kubernetes.running.looking import history, now, wait_new_pod, wait_said
-from tests.kubernetes.running.noted import LEDGERS, TRAIN, finish, repeated
+from tests.kubernetes.running.observations import history, now, wait_new_pod, wait_said
+from tests.kubernetes.running.recorded_steps import LEDGERS, TRAIN, finish, repeated
 from tests.kubernetes.running.training import wait_members
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_node, pytest.mark.timeout(360)]

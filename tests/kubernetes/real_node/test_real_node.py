@@ -14,7 +14,7 @@ from midflight.kubernetes.pods.security import USER
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.plane.cluster import ready
 from tests.kubernetes.real_node.real_jobs import RealJobs
-from tests.kubernetes.running.looking import wait_new_pod
+from tests.kubernetes.running.observations import wait_new_pod
 
 pytestmark = [pytest.mark.slow, pytest.mark.real_node, pytest.mark.timeout(240)]
 EPOCHS = 400  # more than enough at its pace; in a hurry they take a few seconds

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
-from tests.kubernetes.running.looking import (
+from tests.kubernetes.running.observations import (
     fill_quota,
     open_schema,
     said,

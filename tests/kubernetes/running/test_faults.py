@@ -23,7 +23,7 @@ from tests.kubernetes.plane.api import Api, ApiError, Json
 from tests.kubernetes.plane.cluster import Cluster
 from tests.kubernetes.pod_standard import faults
 from tests.kubernetes.running.jobs import API, JOB, OUT, SLEEP, Jobs, condition, quick
-from tests.kubernetes.running.looking import (
+from tests.kubernetes.running.observations import (
     another_namespace,
     attempt,
     fill_quota,

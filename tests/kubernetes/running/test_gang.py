@@ -13,7 +13,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.manifests.job import objects_of
 from tests.kubernetes.plane.api import ApiError, Json
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
-from tests.kubernetes.running.looking import CRD
+from tests.kubernetes.running.observations import CRD
 from tests.kubernetes.running.test_pytorchjob import KIND, wait_phase, wait_pods
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -19,7 +19,7 @@ from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_git import served
 from tests.kubernetes.running.jobs import SECONDS, SLEEP, Jobs, condition, quick
-from tests.kubernetes.running.looking import CRD, attempt, uids, wait_said
+from tests.kubernetes.running.observations import CRD, attempt, uids, wait_said
 from tests.kubernetes.running.operators import Operators
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

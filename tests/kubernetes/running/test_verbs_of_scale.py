@@ -9,7 +9,7 @@ import pytest
 
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.running.jobs import JOB, Jobs, condition
-from tests.kubernetes.running.looking import uids
+from tests.kubernetes.running.observations import uids
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

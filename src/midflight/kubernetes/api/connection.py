@@ -30,6 +30,8 @@ from midflight.kubernetes.api.paths import of, path, plural, word
 if TYPE_CHECKING:
     import httpx2
 
+    from midflight.kubernetes.api.stdlib_http import StdlibHttp
+
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 WATCH_SECONDS = 240.0  # of one watch at the most; then it is begun anew
@@ -71,6 +73,16 @@ class Connection:
     @cached_property
     def http(self) -> "httpx2.Client":
         return _http(self.settings)
+
+    @cached_property
+    def _stdlib(self) -> "StdlibHttp":
+        from midflight.kubernetes.api.stdlib_http import StdlibHttp
+
+        return StdlibHttp(self.settings)
+
+    def get_quickly(self, where: str, params: Mapping[str, str]) -> bytes | None:
+        """Without lightkube; None if that does not do, and the usual way says why."""
+        return self._stdlib.get(where, params)
 
     def close(self) -> None:
         if "http" in self.__dict__:

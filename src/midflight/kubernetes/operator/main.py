@@ -1,4 +1,4 @@
-"""`midflight operator run`: options in, one operator until it is told to stop, and an exit code.
+"""`midflight operator run`: runs the operator until it is told to stop.
 
 Exit codes: 0 told to stop, 1 it no longer leads or the cluster cannot be used (whoever runs it
 starts it again), 2 the options are wrong.

@@ -1,4 +1,4 @@
-"""What the status of a job's object says in public, for jobs that our operator has not taken up.
+"""Jobs that our operator does not run: what their status and the labels of their pods say.
 
 Kubeflow's operator may run PyTorchJobs, et-operator may have run a TrainingJob before ours came,
 and an object that makes no sense is refused in its status only. Pods of others have other labels.

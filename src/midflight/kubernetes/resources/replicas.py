@@ -1,4 +1,4 @@
-"""Sizes: where a job's number of workers stands in its object, to be read and to be changed.
+"""The number of workers in a job's object: where it stands, to read it and to change it.
 
 A TrainingJob's workers are those of `worker`; a PyTorchJob's master is one of them.
 """

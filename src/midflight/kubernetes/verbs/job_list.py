@@ -15,7 +15,6 @@ from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.api.errors import NoSuchKind
 from midflight.kubernetes.api.paths import path
-from midflight.kubernetes.api.stdlib_http import StdlibHttp
 from midflight.kubernetes.names import JOB_KINDS
 from midflight.protocol.views import JobSummary
 
@@ -45,11 +44,9 @@ class _Objects(TypedDict, total=False):
 
 def jobs(connection: Connection, namespace: str, kinds: Sequence[str]) -> list[JobSummary]:
     """`kinds`: types of jobs; `namespace`: `*` for all."""
-    quick = StdlibHttp(connection.settings)
     with ThreadPoolExecutor(len(kinds)) as pool, _without_collecting():
         listed = {
-            kind: pool.submit(_items, connection, quick, JOB_KINDS[kind], namespace)
-            for kind in kinds
+            kind: pool.submit(_items, connection, JOB_KINDS[kind], namespace) for kind in kinds
         }
         from midflight.kubernetes.resources.summary import summary  # while the server answers
 
@@ -59,10 +56,8 @@ def jobs(connection: Connection, namespace: str, kinds: Sequence[str]) -> list[J
         ]
 
 
-def _items(
-    connection: Connection, quick: StdlibHttp, kind: str, namespace: str
-) -> Sequence[Mapping[str, Any]]:
-    if (found := _quick_items(quick, path(kind, namespace))) is not None:
+def _items(connection: Connection, kind: str, namespace: str) -> Sequence[Mapping[str, Any]]:
+    if (found := _quick_items(connection, path(kind, namespace))) is not None:
         return found
     try:
         return connection.items(kind, namespace, **_CACHED)
@@ -72,10 +67,10 @@ def _items(
         return []  # nobody here has that kind, so nobody has a job of it
 
 
-def _quick_items(quick: StdlibHttp, where: str) -> list[_Object] | None:
+def _quick_items(connection: Connection, where: str) -> list[_Object] | None:
     import msgspec
 
-    answer = quick.get(where, _CACHED)
+    answer = connection.get_quickly(where, _CACHED)
     if answer is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Jobs whose training is `noting.py`: the words that start it, and what its members have noted."""
+"""Jobs whose training is `step_recorder.py`: how it is started, and what its members recorded."""
 
 import sys
 from itertools import pairwise
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.kubernetes.running.jobs import OUT, Jobs
 
 SAMPLES, EPOCHS = 97, 40  # more than enough at its pace; in a hurry they take a few seconds
-TRAIN = f"{sys.executable} {Path(__file__).with_name('noting.py')} {OUT} {SAMPLES} {EPOCHS}"
+TRAIN = f"{sys.executable} {Path(__file__).with_name('step_recorder.py')} {OUT} {SAMPLES} {EPOCHS}"
 LEDGERS = ("MIDFLIGHT_LEDGER_DIR", f"{OUT}/ledgers")  # a variable for the launcher
 
 

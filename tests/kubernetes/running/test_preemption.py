@@ -9,8 +9,8 @@ from tests.kubernetes.plane.api import Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_terminal import ClusterTerminal
 from tests.kubernetes.running.jobs import OUT, SLEEP, Jobs, condition
-from tests.kubernetes.running.looking import uids, wait_said
-from tests.kubernetes.running.noted import LEDGERS, TRAIN, finish, repeated
+from tests.kubernetes.running.observations import uids, wait_said
+from tests.kubernetes.running.recorded_steps import LEDGERS, TRAIN, finish, repeated
 from tests.kubernetes.running.training import wait_members
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
