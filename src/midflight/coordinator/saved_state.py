@@ -16,7 +16,7 @@ from midflight.errors import Conflict, MidflightError, StoreError
 from midflight.protocol import codec
 from midflight.store.interface import Store
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Un
 from midflight.protocol import codec
 from midflight.protocol.messages import REGISTRY, Accepted, Challenge, Hello, Refused
 
-VERSION = 1
+VERSION = 2
 FRAME_LIMIT = 4 << 20
 HANDSHAKE_LIMIT = 4 << 10
 HANDSHAKE_SECONDS = 10.0
