@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from midflight import backoff
 from midflight.agent.outbox import Outbox
 from midflight.agent.settings import Settings
 from midflight.errors import ConnectionLost, MidflightError, ProtocolError, Unreachable, UsageError
@@ -101,7 +102,7 @@ class Link:
         """
         settings = self._settings
         deadline = time.monotonic() + patience
-        pause = _SHORTEST_PAUSE
+        pauses = backoff.pauses(_SHORTEST_PAUSE, _LONGEST_PAUSE)
         while True:
             where = settings.coordinator
             try:
@@ -116,8 +117,8 @@ class Link:
             left = deadline - time.monotonic()
             if left <= 0 and not (insist and self._is_needed()):
                 raise Unreachable(f"no coordinator at {where} within {patience:g} s")
+            pause = next(pauses)
             await asyncio.sleep(min(pause, left) if left > 0 else pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _serve(self, wire: AsyncWire) -> None:
         for message in self._greet(wire):

@@ -8,9 +8,8 @@ are wrong or nobody answers at the address, 130 interrupted.
 import argparse
 import asyncio
 import logging
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +17,7 @@ from midflight import terminal
 from midflight.agent.finding import await_run
 from midflight.agent.loop import Agent
 from midflight.agent.settings import Settings
+from midflight.arguments import count_from, seconds
 from midflight.errors import MidflightError, ProtocolError, UsageError
 from midflight.protocol.wire import split_address
 
@@ -53,38 +53,19 @@ def options() -> argparse.ArgumentParser:
     add("--token-file", metavar="FILE", help="holds the secret of the run")
     add("--run-dir", metavar="DIR", help="the run's folder, which has both; it is waited for")
     add("--name", required=True, help="of this host, unique in the run")
-    add("--slots", type=_at_least(1), default=1, help="how many members fit here (default 1)")
+    add("--slots", type=count_from(1), default=1, help="how many members fit here (default 1)")
     add("--address", help="what the members of other hosts reach this one at (default: found out)")
-    add("--warm", type=_at_least(0), default=0, metavar="N", help="members kept ready to start")
-    add("--grace", type=_seconds, default=30.0, help="notice given on SIGTERM, s (default 30)")
-    add("--join-timeout", type=_seconds, default=30.0, help="for the first answer, s (default 30)")
+    add("--warm", type=count_from(0), default=0, metavar="N", help="members kept ready to start")
+    add("--grace", type=seconds, default=30.0, help="notice given on SIGTERM, s (default 30)")
+    add("--join-timeout", type=seconds, default=30.0, help="for the first answer, s (default 30)")
     add(
         "--reconnect-timeout",
-        type=_seconds,
+        type=seconds,
         default=600.0,
         help="without coordinator and members (600 s)",
     )
     add("--verbose", action="store_true", help="tell what is being done")
     return parser
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"wanted a whole number from {least} on, got {text!r}")
-        return int(text)
-
-    return read
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"wanted seconds, 0 or more, got {text!r}")
-    return value
 
 
 def _settings(options: argparse.Namespace) -> Settings:

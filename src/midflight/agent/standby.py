@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from midflight import backoff
 from midflight.agent.processes import Channels, Processes
 from midflight.protocol import codec
 from midflight.protocol.handover import LENGTH, READY, Work, parse_command
@@ -138,7 +139,7 @@ class StandbyPool:
         self._forget_template()
         if self._closed:
             return
-        pause = min(_SHORTEST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
+        pause = backoff.pause(_SHORTEST_PAUSE, _LONGEST_PAUSE, self._failures)
         self._failures += 1
         cause = _CAUSES.get(code, f"its template ended ({code})")
         self._log.warning("no warm standby: %s; trying again in %g s", cause, pause)
