@@ -103,4 +103,4 @@ async def _refuse(cache: Cache, obj: Object, wrong: str) -> None:
 
 
 async def _show(cache: Cache, obj: Object, shown: Object) -> None:
-    cache.put_job(await cache.api.replace({**obj, "status": shown}, status=True))
+    cache.put(await cache.api.replace({**obj, "status": shown}, status=True))

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
@@ -52,15 +53,19 @@ class Cache:
             kind: Informer(api, kind, namespace, slim, index.update)
             for kind, index in self.scalers.items()
         }
+        self._by_kind: dict[str, Informer[Any]] = {
+            **self._jobs,
+            **self._scalers,
+            "Pod": self._pods,
+        }
         self._nodes: Informer[bool] | None = None
         if namespace == EVERYWHERE:
             self._nodes = Informer(api, "Node", namespace, node_answers, self._node_changed)
         self.silent: set[str] = set()  # nodes whose kubelets do not answer
 
     @property
-    def informers(self) -> "list[Informer[Object] | Informer[Pod] | Informer[bool]]":
-        nodes = [] if self._nodes is None else [self._nodes]
-        return [*self._jobs.values(), self._pods, *self._scalers.values(), *nodes]
+    def informers(self) -> list[Informer[Any]]:
+        return [*self._by_kind.values(), *([] if self._nodes is None else [self._nodes])]
 
     def jobs(self) -> list[tuple[str, str, str]]:
         """Kind, namespace and name of each."""
@@ -76,15 +81,10 @@ class Cache:
     def job(self, kind: str, namespace: str, name: str) -> Object | None:
         return self._jobs[kind].items.get((namespace, name))
 
-    def put_job(self, obj: Object) -> Object:
-        self._jobs[obj["kind"]].put(obj)
+    def put(self, obj: Object) -> Object:
+        """An answer of the API server, so that nobody has to wait for the watch."""
+        self._by_kind[obj["kind"]].put(obj)
         return obj
-
-    def put_scaler(self, obj: Object) -> None:
-        self._scalers[obj["kind"]].put(obj)
-
-    def put_pod(self, obj: Object) -> None:
-        self._pods.put(obj)
 
     def scalers_of(self, job: Key) -> list[Object]:
         """A ScaleOut and a ScaleIn may have the same name."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.controller import events, roster
-from midflight.controller.commands import AskResize, Command, Record
+from midflight.controller.commands import AskResize, Record
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.handle import handle
 from midflight.controller.spec import Spec
@@ -42,7 +42,8 @@ class Decision:
         self.observed = observed
         self.now = observed.now
         self.replicas = saved.replicas
-        self.commands: list[Command] = []
+        self.records: list[Record] = []
+        self.requests: list[AskResize] = []  # to the training
         self.refusals: dict[str, str] = {}  # of scale objects, by uid
         self.replicas_to: int | None = None  # what the spec's replicas have to become
         if saved.version == 0:  # no operator has seen the job before
@@ -51,11 +52,9 @@ class Decision:
         else:
             job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
             self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
-        self._observe(spec)
-
-    def _observe(self, spec: Spec) -> None:
-        self._take(self.observed.told)
-        self._see_deletion()
+        self._take(observed.told)
+        if observed.deleted and self.job is not None and not self.job.deleting:
+            self._take([events.JobDeleted(self.now, self.key)])
         self._see_pods()
         self._see_holder()
         self._see_scalers()
@@ -68,28 +67,19 @@ class Decision:
         return self._cluster.jobs.get(self.key)
 
     @property
-    def records(self) -> list[Record]:
-        return [command for command in self.commands if isinstance(command, Record)]
-
-    @property
-    def requests(self) -> list[AskResize]:
-        """To the training."""
-        return [command for command in self.commands if isinstance(command, AskResize)]
-
-    @property
     def orders(self) -> list[Order]:
         return orders(self.job, self.observed) if self.job is not None else []
 
     def _take(self, told: Iterable[events.Event]) -> None:
         for event in told:
             self._cluster, commands = handle(self._cluster, event)
-            self.commands += commands
+            for command in commands:  # those about instances and code follow from the state
+                if isinstance(command, Record):
+                    self.records.append(command)
+                elif isinstance(command, AskResize):
+                    self.requests.append(command)
 
     # --- what is observed -------------------------------------------------------------------
-
-    def _see_deletion(self) -> None:
-        if self.observed.deleted and self.job is not None and not self.job.deleting:
-            self._take([events.JobDeleted(self.now, self.key)])
 
     def _see_pods(self) -> None:
         if self.job is None:
@@ -190,7 +180,7 @@ class Decision:
 
     def _warn(self, reason: str, message: str) -> None:
         job = self.key.partition("/")[2]
-        self.commands.append(Record(self.key, f"job/{job}", "Warning", reason, message))
+        self.records.append(Record(self.key, f"job/{job}", "Warning", reason, message))
 
 
 def _is_commit(revision: str) -> bool:

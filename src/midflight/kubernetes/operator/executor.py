@@ -60,7 +60,7 @@ class Executor:
     defaults: PodDefaults
     secret: bytes = field(repr=False)  # the operator's own
     tell: Tell
-    put_pod: Callable[[Object], None]
+    put: Callable[[Object], Object]  # into the cache
     clock: Callable[[], float]
     delays: dict[str, str] = field(default_factory=dict)  # instance to reason
     retry_at: float | None = None
@@ -157,7 +157,7 @@ class Executor:
             await self._create({**obj, "apiVersion": OLD_PDB_API})
             return
         if obj["kind"] == "Pod":
-            self.put_pod(made)
+            self.put(made)
 
     async def _adopt(self, obj: Object) -> Object:
         """The one that is there already, if it belongs to this job."""

@@ -193,7 +193,7 @@ class Manager:
         assert self._cache is not None
         defaults = PodDefaults(self._settings.runtime_image, self._settings.node_loss)
         cache = self._cache
-        return Executor(self._api, defaults, self._secret, tell, cache.put_pod, cache.clock)
+        return Executor(self._api, defaults, self._secret, tell, cache.put, cache.clock)
 
 
 async def _own_key(api: AsyncConnection, namespace: str) -> bytes:

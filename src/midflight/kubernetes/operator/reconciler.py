@@ -174,7 +174,7 @@ class JobReconciler:
         if decision.replicas_to is not None:
             self._written = decision.replicas_to
             change = replicas.patch(obj, decision.replicas_to)
-            self._cache.put_job(
+            self._cache.put(
                 await self._cache.api.patch(self.kind, self.namespace, self.name, change)
             )
         await self._act(obj, job, decision)
@@ -217,7 +217,7 @@ class JobReconciler:
         if replicas.workers(obj) != former.wanted:
             change = replicas.patch(obj, former.wanted)
             answer = await self._cache.api.patch(self.kind, self.namespace, self.name, change)
-            self._cache.put_job(answer)
+            self._cache.put(answer)
         return replace(former.spec, workers=former.wanted)
 
     async def _claim(self, obj: Object) -> Object:
@@ -250,7 +250,7 @@ class JobReconciler:
     async def _set_finalizers(self, obj: Object, finalizers: list[str]) -> Object:
         meta = {"finalizers": finalizers, "resourceVersion": obj["metadata"]["resourceVersion"]}
         made = await self._cache.api.patch(self.kind, self.namespace, self.name, {"metadata": meta})
-        return self._cache.put_job(made)
+        return self._cache.put(made)
 
     async def _save(self, obj: Object, saved: status.Saved) -> Object:
         """In the object's status; if anybody else has written ours there, we are not alone."""
@@ -269,7 +269,7 @@ class JobReconciler:
                     raise NotLeader(text) from None
                 continue
             self._saved = saved
-            return self._cache.put_job(made)
+            return self._cache.put(made)
         raise MidflightError("others change the object faster than its status can be saved")
 
     def _summary(self, obj: Object, job: Job) -> dict[str, Any]:

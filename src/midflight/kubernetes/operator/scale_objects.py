@@ -65,7 +65,7 @@ async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:
             change = {"metadata": {"ownerReferences": [owner_reference(owner, controller=False)]}}
             made = await cache.api.patch(scaler["kind"], meta["namespace"], meta["name"], change)
             scaler = {**made, "status": scaler["status"]}
-        cache.put_scaler(await cache.api.replace(scaler, status=True))
+        cache.put(await cache.api.replace(scaler, status=True))
     except (NotFound, Changed) as error:
         log.info("the status of %s was not written: %s", meta["name"], error)
         return False
