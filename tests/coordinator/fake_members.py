@@ -189,7 +189,8 @@ class FakeAgent:
             for name, member in self.members.items()
         )
         address = f"10.0.{self.net}.{self.name[1:]}"
-        word = events.HostJoined(0.0, self.name, self.slots, address, running)
+        ended = frozenset(end.member for end in self.ends if isinstance(end, events.Exited))
+        word = events.HostJoined(0.0, self.name, self.slots, address, running, ended=ended)
         self.say(f"agent {self.name}", lambda now: self._let_in(replace(word, now=now)))
         for end in self.ends:
             self.tell(type(end), *[v for k, v in vars(end).items() if k != "now"])
@@ -201,6 +202,10 @@ class FakeAgent:
     def probe(self, name: str) -> None:
         member = self.members.get(name)
         state = "gone"
+        for end in self.ends:
+            if isinstance(end, events.Exited) and end.member == name:
+                self.tell(events.Exited, name, end.code, end.tail)
+                return
         if member is not None:
             state = "stopped" if member.health is Health.STOPPED else "running"
         self.tell(events.Probed, name, state)

@@ -170,3 +170,15 @@ def test_a_worker_that_a_leaving_node_has_to_kill_is_no_failure() -> None:
     cluster.add_host("h2", 2)
     cluster.run(3.0)
     assert {cluster.members[name].host for name in cluster.running} == {"h0", "h2"}
+
+
+def test_a_member_that_ended_before_its_start_was_saved_is_not_started_again() -> None:
+    """The coordinator died between hearing of the start and saving it; the agent remembers."""
+    cluster = launched(nodes("h0"), 2)
+    saved = cluster._saved
+    cluster.kill("m0", "m1", code=0)
+    cluster._saved = saved
+    cluster.restart()
+    cluster.run(3.0)
+    assert cluster.ended == (0, "")
+    assert len(cluster.starts) == 1

@@ -117,6 +117,7 @@ class Agent:
             os.getpid(),
             self._members.running(),
             self._settings.door,
+            self._members.ended,
         )
         if self._leave_at is None:
             return [joined]

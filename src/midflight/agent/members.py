@@ -86,6 +86,11 @@ class Members:
             if member.pid
         )
 
+    @property
+    def ended(self) -> tuple[str, ...]:
+        """Those whose end is remembered."""
+        return tuple(self._ended)
+
     def start(self, order: StartMember) -> None:
         name = order.member
         if name in self._ended:

@@ -74,7 +74,13 @@ class Door:
         try:
             self._shell.dispatch(
                 events.HostJoined(
-                    now(), name, first.slots, first.address, first.members, first.door
+                    now=now(),
+                    host=name,
+                    slots=first.slots,
+                    address=first.address,
+                    members=first.members,
+                    door=first.door,
+                    ended=frozenset(first.ended),
                 )
             )
             while True:

@@ -55,6 +55,7 @@ class AgentJoined:
     pid: int
     members: tuple[RunningMember, ...]
     door: str = ""  # HOST:PORT where this process would carry the coordinator on; "": it would not
+    ended: tuple[str, ...] = ()  # members whose end it remembers; a probe tells it
 
 
 @message

@@ -30,10 +30,10 @@ def host_joined(draft: Draft, event: events.HostJoined) -> None:
         for member in draft.state.members.values()
         if member.host == event.host and member.name not in running
     ]
-    for member in absent:
-        if member.pid:  # the agent says how it ended before it answers, if it remembers
-            draft.probe(member)
-    _start_again(draft, [member.name for member in absent if not member.pid])
+    started = [m for m in absent if m.pid or m.name in event.ended]
+    for member in started:  # the agent says how it ended, if it remembers
+        draft.probe(member)
+    _start_again(draft, [member.name for member in absent if member not in started])
 
 
 def _start_again(draft: Draft, names: list[str]) -> None:

@@ -35,6 +35,7 @@ class HostJoined(Event):
     address: str
     members: tuple[RunningMember, ...]
     door: str = ""
+    ended: frozenset[str] = frozenset()  # members whose end the agent remembers
 
 
 @dataclass(frozen=True)
