@@ -21,7 +21,7 @@ class LosesAMember(Group):
     def __init__(self) -> None:
         super().__init__(world(2), "m0", "gloo")
 
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+    def broadcast_all(self, tensors: list[torch.Tensor], root: int) -> None:
         raise WorldChanged("the group was cut")
 
 

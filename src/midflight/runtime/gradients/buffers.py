@@ -60,8 +60,7 @@ class Buffers:
         as_they_are = values is None and (group is None or group.rank == 0)
         values = self.values() if values is None else values
         if group is not None and group.size > 1:
-            for flat in values:
-                group.broadcast(flat.view(torch.uint8), 0)
+            group.broadcast_all([flat.view(torch.uint8) for flat in values], 0)
         if not as_they_are:
             self.put(values)
         self._after, self._versions = values, self._count_changes()

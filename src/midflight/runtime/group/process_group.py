@@ -203,9 +203,15 @@ class Group:
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         """The root's values, everywhere."""
+        self.broadcast_all([tensor], root)
+
+    def broadcast_all(self, tensors: list[torch.Tensor], root: int) -> None:
+        """The same for several, all of them on their way before any is waited for."""
         options = dist.BroadcastOptions()
         options.rootRank = root
-        self.waits.wait(self.pg.broadcast([tensor], options), tensor)
+        posted = [(self.pg.broadcast([tensor], options), tensor) for tensor in tensors]
+        for work, tensor in posted:
+            self.waits.wait(work, tensor)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The root's bytes, everywhere."""
