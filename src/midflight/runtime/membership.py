@@ -128,9 +128,11 @@ class Membership:
         again: list[object] = []
         if self._finished:
             again.append(say.MemberFinished(self._trainer.steps_done))
-        if self.group is not None and self.group.is_cut and self.group.generation > self._over:
-            generation, step = self.group.generation, self._trainer.steps_done
-            again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
+        entering = self._entering.group if self._entering is not None else None
+        for group in (entering, self.group):
+            if group is not None and group.is_cut and group.generation > self._over:
+                generation, step = group.generation, self._trainer.steps_done
+                again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
         if self._leave_until is not None:
             again.append(say.MemberLeaving(max(0.0, self._leave_until - time.monotonic())))
         return again
@@ -186,6 +188,8 @@ class Membership:
             return
         if world.generation <= self._over or world.generation in self._coming:
             return
+        if self._entering is not None and self._entering.generation == world.generation:
+            return  # it is on its way there, and will say when it has arrived, or has failed
         self._on_over(world.generation - 1)
         self._build(world, (), planned=False)
         self._form = world.generation
