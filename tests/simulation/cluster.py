@@ -162,6 +162,12 @@ class Cluster:
         if self.witness.sizes and not any(self._can_go_on(t) for t in holders):
             self.excused = True
 
+    def _count_slots(self) -> None:
+        """A job that has lost too many hosts for good may fail, too."""
+        there = [h for h in self.hosts if h.name not in self.network.lost and not h.left]
+        if sum(host.slots for host in there) < self.spec.min_np:
+            self.excused = True
+
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
         reachable = self.network.reachable("head", process.host)
@@ -219,6 +225,7 @@ class Cluster:
         began = self.loop.now
         while not job.done() and self.loop.now - began < END_SECONDS:
             await asyncio.wait([job], timeout=1.0)
+            self._count_slots()
             still = self.loop.now - max(began, self.witness.moved_at)
             if still > GO_ON_SECONDS and not self._is_complete and not self.excused:
                 self.witness.find(f"no step for {GO_ON_SECONDS:g} s after the faults")

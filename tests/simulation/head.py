@@ -120,7 +120,7 @@ async def resize(cluster: "Cluster", to: int) -> int:
     witness, asked_at = cluster.witness, cluster.loop.now
     size = witness.sizes[-1][1] if witness.sizes else 0
     try:
-        ended = await CoordinatorClient(call).resize(ResizeRequested(to=to, timeout=30.0))
+        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), 30.0))
     except Unreachable as error:
         witness.say(f"resize to {to}: nobody answers: {error}")
         return 1

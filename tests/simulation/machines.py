@@ -101,9 +101,9 @@ class Host:
     def __init__(self, cluster: "Cluster", name: str, slots: int) -> None:
         self._cluster = cluster
         self.name = name
-        self._slots = slots
+        self.slots = slots
         self.agent: Process | None = None
-        self.real: Agent | None = None
+        self.left = False  # for good
 
     async def keep(self) -> None:
         cluster = self._cluster
@@ -113,6 +113,7 @@ class Host:
             code = await self.agent.ended
             cluster.witness.say(f"the agent of {self.name} ends with {code}")
             if code == 0:
+                self.left = True
                 return
             await asyncio.sleep(RESTART_SECONDS)
 
@@ -123,7 +124,7 @@ class Host:
             token_file="token",
             secret=SECRET,
             name=self.name,
-            slots=self._slots,
+            slots=self.slots,
             address=self.name,
             warm=0,
             grace=spec.grace,
@@ -133,11 +134,10 @@ class Host:
             environ={},
         )
         around = Surroundings(signals=False, open_outlet=_Outlet)
-        self.real = Agent(settings, SILENT, around)
-        process = PROCESS.get()
-        process.on_terminate = self.real.leave
+        agent = Agent(settings, SILENT, around)
+        PROCESS.get().on_terminate = agent.leave
         try:
-            return await self.real.run()
+            return await agent.run()
         except MidflightError as error:
             self._cluster.witness.say(f"the agent of {self.name} gives up: {error}")
             return 1
