@@ -1,4 +1,4 @@
-"""One simulated job, from its start to its end: machines, network, store, coordinator, and faults."""
+"""One simulated job from start to end: machines, network, store, coordinator, and faults."""
 
 import asyncio
 import random
@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from midflight.errors import JobFailed
 from midflight.protocol.job import JobSpec
 from midflight.runtime.plan import Plan
-
-from tests.simulation.faults import STRIKE_WITHIN, Fault, Strikes, choose
+from tests.simulation.faults import Fault, Strikes, choose
 from tests.simulation.group import Fabric
 from tests.simulation.head import PORT, Keeper
 from tests.simulation.loop import Process, SimLoop, Stalled
@@ -103,6 +101,14 @@ class Cluster:
         self.excused = False
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
         self._troubled_at: dict[str, float] = {}
+
+    def describe(self) -> str:
+        spec, script = self.spec, self.script
+        return (
+            f"hosts with {' '.join(str(h.slots) for h in self.hosts)} slots, -np {spec.np}, "
+            f"--min-np {spec.min_np}, steps of {script.step_seconds:g} s, the state takes "
+            f"{script.transfer_seconds:g} s, {script.prefetched} steps are loaded ahead"
+        )
 
     # --- the operating system -------------------------------------------------------------------
 
@@ -221,7 +227,8 @@ class Cluster:
         self, job: "asyncio.Task[int]", struck: list["asyncio.Task[None]"]
     ) -> int | None:
         if struck:
-            await asyncio.wait([job, asyncio.ensure_future(_all(struck))], return_when="FIRST_COMPLETED")
+            ends = [job, asyncio.ensure_future(_all(struck))]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         began = self.loop.now
         while not job.done() and self.loop.now - began < END_SECONDS:
             await asyncio.wait([job], timeout=1.0)
@@ -245,9 +252,8 @@ class Cluster:
         if not job.done():
             witness.find(f"the job has not ended {END_SECONDS:g} s after the faults")
             return
-        if (error := job.exception()) is not None:
-            assert isinstance(error, JobFailed), error
-            witness.find(f"the launcher gave up: {error}")
+        if (failure := job.exception()) is not None:
+            witness.find(f"the launcher gave up: {failure}")
             return
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
         if job.result() != 0 and not self.excused:
@@ -258,6 +264,3 @@ class Cluster:
 
 async def _all(tasks: list["asyncio.Task[None]"]) -> None:
     await asyncio.gather(*tasks)
-
-
-__all__ = ["STRIKE_WITHIN", "Cluster", "Outcome"]

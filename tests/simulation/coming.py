@@ -8,7 +8,6 @@ from midflight.errors import MidflightError, WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.coming import POLL_SECONDS
 from midflight.runtime.group import CONNECT_SECONDS
-
 from tests.simulation.group import SimGroup
 from tests.simulation.link import SimLink
 

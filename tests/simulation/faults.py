@@ -1,4 +1,4 @@
-"""What can go wrong: each fault is a value, so that a list of them can be shortened and tried again.
+"""What can go wrong: each fault is a value, so that a list of them can be shortened.
 
 A fault names its victim by a number that is taken modulo the candidates of its moment. To add one:
 a name in `KINDS`, and a method of the same name in `Strikes`.
@@ -146,6 +146,8 @@ class Strikes:
         if agent is not None and len(left) > 1:
             self._say(f"SIGTERM to {agent.name}")
             agent.terminate()
+            for host in left:
+                host.left = host.left or host.agent is agent
 
     async def lose_host(self, fault: Fault) -> None:
         name, cluster = self._host(fault), self._cluster

@@ -1,9 +1,9 @@
-"""Process groups as gloo's behave: collectives end when all have joined, and fail at a closed socket.
+"""Process groups as gloo's behave: a collective needs all, and fails at a closed socket.
 
 A member that is dead, or has cut its group, closes its connections: whoever waits for it gets an
-error, if its host can be reached. One that is stopped or cut off is waited for without an end, until
-somebody cuts the group. Members come out of a collective at slightly different moments, so a death
-may leave a step complete on some and not on others.
+error, if its host can be reached. One that is stopped or cut off is waited for without an end,
+until somebody cuts the group. Members come out of a collective at slightly different moments, so a
+death may leave a step complete on some and not on others.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from typing import Any
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
-
 from tests.simulation.loop import Process
 from tests.simulation.network import Network
 
@@ -76,11 +75,9 @@ class SimGroup:
     ) -> list[Any]:
         meeting = self._fabric.meeting(self.generation, key)
         meeting.values[self.rank] = value
-        while not self._all_there(meeting, ranks):
-            await asyncio.sleep(LOOK_SECONDS)
+        await self._gathered(meeting, ranks)
         await asyncio.sleep(seconds + self._fabric.rng.random() * LOOK_SECONDS)
-        while not self._all_there(meeting, ranks):
-            await asyncio.sleep(LOOK_SECONDS)
+        await self._gathered(meeting, ranks)
         meeting.done.add(self.rank)
         return [meeting.values[rank] for rank in ranks]
 
@@ -90,8 +87,7 @@ class SimGroup:
         """From one member to another, piece by piece."""
         meeting = self._fabric.meeting(self.generation, key)
         meeting.values[self.rank] = value
-        while not self._all_there(meeting, ranks):
-            await asyncio.sleep(LOOK_SECONDS)
+        await self._gathered(meeting, ranks)
         left = seconds
         while left > 0 or not self._all_there(meeting, ranks):
             await asyncio.sleep(min(max(left, LOOK_SECONDS), CHUNK_SECONDS))
@@ -100,6 +96,10 @@ class SimGroup:
                 moved()
         meeting.done.add(self.rank)
         return [meeting.values[rank] for rank in ranks]
+
+    async def _gathered(self, meeting: _Meeting, ranks: Sequence[int]) -> None:
+        while not self._all_there(meeting, ranks):  # noqa: ASYNC110 - many things may change it
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _all_there(self, meeting: _Meeting, ranks: Sequence[int]) -> bool:
         """Whether all take part now; raises if a connection is closed."""

@@ -20,7 +20,6 @@ from midflight.protocol.messages import ResizeRequested
 from midflight.protocol.wire import AsyncWire, dial
 from midflight.run.coordinator import CoordinatorKeeper
 from midflight.rundir import RunDir
-
 from tests.simulation.loop import Process
 from tests.simulation.member import SECRET
 from tests.simulation.witness import Witness

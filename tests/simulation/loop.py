@@ -107,7 +107,7 @@ class _Handle(asyncio.Handle):
 
     def _run(self) -> None:
         if not _hold_back(self, self._context, self._loop):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class _TimerHandle(asyncio.TimerHandle):
@@ -117,7 +117,7 @@ class _TimerHandle(asyncio.TimerHandle):
 
     def _run(self) -> None:
         if not _hold_back(self, self._context, self._loop):
-            super()._run()  # type: ignore[misc]
+            super()._run()
 
 
 class _Selector:
@@ -167,7 +167,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Close whatever is left; processes must be dead by now."""
         for task in self._tasks:
             try:
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
             except (RuntimeError, ValueError):
                 continue  # it would wait for something in its last words
         self._tasks.clear()
@@ -209,12 +209,13 @@ class SimLoop(asyncio.BaseEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, *call: Any, **_: Any) -> Any:
         """A call in a thread: it is made after a while, and its outcome is known later still."""
+        _, func, *args = call
         future = self.create_future()
         before, after = self.call_delay()
 
-        def call() -> None:
+        def make_call() -> None:
             try:
                 result = func(*args)
             except Exception as error:  # noqa: BLE001 - whoever awaits it gets it
@@ -222,14 +223,14 @@ class SimLoop(asyncio.BaseEventLoop):
             else:
                 self.call_later(after, _settle, future, result, None)
 
-        self.call_later(before, call)
+        self.call_later(before, make_call)
         return future
 
-    async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override] # noqa: E501
-        return await self.network.connect(factory, host, port)
+    def create_connection(self, *args: Any, **_: Any) -> Any:
+        return self.network.connect(*args)
 
-    async def create_server(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override] # noqa: E501
-        return self.network.listen(factory, host, port)
+    async def create_server(self, *args: Any, **_: Any) -> Any:
+        return self.network.listen(*args)
 
 
 def _settle(future: "asyncio.Future[Any]", result: object, error: Exception | None) -> None:

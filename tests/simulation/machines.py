@@ -1,4 +1,4 @@
-"""The operating system below the real agents: processes are started, signalled, looked at, reaped."""
+"""The operating system below the real agents: starts, signals, looks at and reaps processes."""
 
 import asyncio
 import logging
@@ -16,7 +16,6 @@ from midflight.errors import MidflightError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import StartMember
 from midflight.run import coordinator as run_coordinator
-
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.member import SECRET, Training
 
@@ -103,7 +102,7 @@ class Host:
         self.name = name
         self.slots = slots
         self.agent: Process | None = None
-        self.left = False  # for good
+        self.left = False  # for good, after a notice
 
     async def keep(self) -> None:
         cluster = self._cluster
@@ -113,7 +112,6 @@ class Host:
             code = await self.agent.ended
             cluster.witness.say(f"the agent of {self.name} ends with {code}")
             if code == 0:
-                self.left = True
                 return
             await asyncio.sleep(RESTART_SECONDS)
 

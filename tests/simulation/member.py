@@ -21,7 +21,6 @@ from midflight.runtime.membership import Dismissed, Enter, Leave, Membership, Or
 from midflight.runtime.plan import Cursor, Plan, Seat
 from midflight.runtime.relay import relay
 from midflight.runtime.schedule import Schedule
-
 from tests.simulation.coming import SimComing
 from tests.simulation.group import Fabric, SimGroup
 from tests.simulation.link import SimLink
@@ -208,9 +207,7 @@ class Training:
         patience = None if idle else membership.patience
         try:
             async with asyncio.timeout(patience):
-                while isinstance(
-                    order := membership.order_now(self.cursor.step, idle=idle), Wait
-                ):
+                while isinstance(order := membership.order_now(self.cursor.step, idle=idle), Wait):
                     self.news.clear()
                     await self.news.wait()
                 return order
@@ -305,6 +302,4 @@ class Training:
         self.weights = fold(self.weights, extent, used)
         self.cursor = extent.after
         self._trained_in = group.generation
-        self.witness.completed(
-            self.env.member, group.generation, self.cursor.step, self.weights
-        )
+        self.witness.completed(self.env.member, group.generation, self.cursor.step, self.weights)

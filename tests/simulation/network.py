@@ -44,7 +44,7 @@ class Network:
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
         process = PROCESS.get()
         await asyncio.sleep(self._delay(process.host, host))
-        while not self.reachable(process.host, host):
+        while not self.reachable(process.host, host):  # noqa: ASYNC110 - as the kernel does
             await asyncio.sleep(SYN_AGAIN)
         if (host, port) not in self._listeners:
             raise ConnectionRefusedError(111, "Connection refused")
@@ -63,9 +63,10 @@ class Network:
 
     def _delay(self, one: str, other: str) -> float:
         base = self._latency if one != other else self._latency / 10
-        return base * self._rng.uniform(0.5, 1.5) + max(
-            self._slow.get(one, 0.0), self._slow.get(other, 0.0)
-        ) * self._rng.random()
+        return (
+            base * self._rng.uniform(0.5, 1.5)
+            + max(self._slow.get(one, 0.0), self._slow.get(other, 0.0)) * self._rng.random()
+        )
 
     # --- faults ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""A store in memory, with the faults of a real one: outages, and writes that arrive all the same."""
+"""A store in memory with the faults of a real one: outages, and writes that arrive anyway."""
 
 from midflight.errors import Conflict, StoreUnavailable
 from midflight.store.interface import Entry, Lease, Snapshot
