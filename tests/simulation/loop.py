@@ -209,9 +209,10 @@ class SimLoop(asyncio.BaseEventLoop):
         timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
-    def run_in_executor(self, *call: Any, **_: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
         """A call in a thread: it is made after a while, and its outcome is known later still."""
-        _, func, *args = call
         future = self.create_future()
         before, after = self.call_delay()
 
