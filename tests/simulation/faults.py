@@ -5,6 +5,7 @@ a name in `KINDS`, and a method of the same name in `Strikes`.
 """
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ KINDS = {  # and how often, relative to each other
     "stop_coordinator": 4,
     "kill_member": 4,
     "kill_agent": 2,
-    "kill_coordinator": 5,
+    "kill_coordinator": 3,
+    "kill_before_save": 4,
     "lose_host": 1,
     "cut_from_head": 3,
     "cut_head": 2,
@@ -29,6 +31,7 @@ KINDS = {  # and how often, relative to each other
     "slow_host": 2,
     "reset_lines": 3,
     "half_open": 3,
+    "break_group": 3,
     "jump_clock": 1,
     "store_away": 3,
     "ask_for_size": 6,
@@ -134,6 +137,15 @@ class Strikes:
     async def kill_coordinator(self, fault: Fault) -> None:
         await self._kill(self._coordinator())
 
+    async def kill_before_save(self, fault: Fault) -> None:
+        """At the next decision that has to be saved: before it is, or a moment later."""
+        decided = self._cluster.witness.decided_next = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST):
+                await decided.wait()
+        await asyncio.sleep(fault.victim % 4 * 0.01)
+        await self._kill(self._coordinator())
+
     async def notice_member(self, fault: Fault) -> None:
         if (process := self._member(fault)) is not None:
             self._say(f"SIGTERM to {process.name}")
@@ -211,6 +223,14 @@ class Strikes:
             self._say(f"half open {endpoint.process.name} - {endpoint.peer.process.name}")
             self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
             network.make_half_open(endpoint)
+
+    async def break_group(self, fault: Fault) -> None:
+        """A connection between two members breaks; both processes are well."""
+        if (process := self._member(fault)) is not None:
+            training = self._cluster.trainings.get(process.name)
+            if training is not None and training.group is not None:
+                self._say(f"a connection of {process.name} to other members breaks")
+                training.group.is_reset = True
 
     # --- the rest -------------------------------------------------------------------------------
 

@@ -57,13 +57,12 @@ class SimGroup:
         self.size = world.size
         self.generation = world.generation
         self.is_cut = False
-        self.on_cut: Callable[[], None] = lambda: None
+        self.is_reset = False  # a connection to one of the others is gone, and nobody else
         self._count = 0
         fabric.add(self)
 
     def cut(self) -> None:
         self.is_cut = True
-        self.on_cut()
 
     async def gather(self, value: Any, seconds: float = 0.0) -> list[Any]:
         """A collective of all: everybody's values, by rank."""
@@ -105,6 +104,8 @@ class SimGroup:
         """Whether all take part now; raises if a connection is closed."""
         if self.is_cut:
             raise WorldChanged(f"generation {self.generation} was cut")
+        if self.is_reset:
+            raise WorldChanged("Connection reset by peer")
         there = True
         for rank in ranks:
             if rank == self.rank or rank in meeting.done:

@@ -97,7 +97,7 @@ class Training:
         self.moved = 0
         self.news = asyncio.Event()
         self._trained_in = 0
-        self._group: SimGroup | None = None
+        self.group: SimGroup | None = None
         self._broken = False
         self._schedule = Schedule(Seat(0, 0, 1))
         self._layout_wanted = False
@@ -157,8 +157,8 @@ class Training:
             return 1
         finally:
             membership.link.close()
-            if self._group is not None:
-                self._group.cut()
+            if self.group is not None:
+                self.group.cut()
 
     async def _pass(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
@@ -235,7 +235,7 @@ class Training:
         seat = Seat(group.generation, group.rank, group.size)
         if not planned or newcomer or received:
             self._schedule.replace(seat)
-        self._group = group
+        self.group = group
         self.holds_state = True
         self._broken = False
         real: Any = group
@@ -278,7 +278,7 @@ class Training:
     # --- a step -----------------------------------------------------------------------------------
 
     async def _step(self) -> None:
-        group = self._group
+        group = self.group
         assert group is not None
         seat = self._schedule.at(self.cursor.step)
         if group.is_cut or seat.generation != group.generation:

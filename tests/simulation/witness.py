@@ -1,5 +1,6 @@
 """Sees everything that happens, writes the story down, and checks what must always be true."""
 
+import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 
@@ -47,6 +48,7 @@ class Witness:
         self._generation = 0  # the highest that was saved
         self._trained_in = 0  # the newest generation in which a step was completed
         self._begun_in: dict[int, int] = {}  # the first step that was completed there
+        self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
         self.steps = 0  # completed, by the furthest
         self.moved_at = now()  # when that last changed
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
@@ -88,6 +90,9 @@ class Witness:
     def decided(self, before: State, after: State) -> None:
         if after.generation < before.generation:
             self.find(f"the generation goes back from {before.generation} to {after.generation}")
+        changed = before.phase is not after.phase or before.generation != after.generation
+        if changed and self.decided_next is not None:
+            self.decided_next.set()
         if after.world != before.world and after.world is not None:
             self._new_world(after.world)
         if after.phase in OVER or before.phase in OVER:
