@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 BENCH ?= all
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-fast lint format bench clean
+.PHONY: help .venv demo test test-fast simulate lint format bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ test: $(TEST_STAMP) ## run every test (PYTEST_ARGS adds options)
 
 test-fast: $(STAMP) ## run the inner loop, under a minute: all but the slow tests
 	@$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
+
+simulate: $(STAMP) ## run the core under simulated faults (ARGS="--seeds 0:2000 --for 600", or "--story SEED")
+	@$(BIN)/python -m tests.simulation $(ARGS)
 
 lint: $(STAMP) ## check style, format, types and import contracts
 	@$(BIN)/ruff check

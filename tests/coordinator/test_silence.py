@@ -120,6 +120,19 @@ def test_the_only_member_may_be_paused() -> None:
     assert cluster.state.resets == 0
 
 
+def test_a_paused_member_is_waited_for_if_the_others_left_at_a_switch_and_may_be_behind() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=2)
+    cluster.ask(names=("m1",))
+    cluster.run_until(lambda: cluster.phase is Phase.SWITCHING)
+    cluster.members["m0"].health = Health.STOPPED  # alone in the world after the switch
+    cluster.restart()
+    cluster.run(10.0)
+    assert not over(cluster), "m1's state may be old, so m0 is the last who holds the job's"
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.run(10.0)
+    assert cluster.world == ("m0",) and stable(cluster)
+
+
 def test_all_members_may_be_paused_at_once() -> None:
     cluster = started(HOSTS, np=4)
     for member in cluster.members.values():

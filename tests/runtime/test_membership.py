@@ -10,10 +10,18 @@ import pytest
 
 from midflight.errors import GivenUp
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import Dismiss, MemberJoined, MemberLeaving, Over, Switch
+from midflight.protocol.messages import (
+    Dismiss,
+    Form,
+    MemberBroke,
+    MemberJoined,
+    MemberLeaving,
+    Over,
+    Switch,
+)
 from midflight.protocol.world import Member, World
 from midflight.runtime.group.process_group import Group
-from midflight.runtime.membership.member import Dismissed, Leave, Membership, Order
+from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout
 from tests.runtime.coordinators import OURS, PATIENCE, Coordinators
@@ -72,6 +80,25 @@ def test_a_switch_that_is_told_again_or_later_is_no_news() -> None:
         member.hear(Switch(world(2, "m1"), (), step))
     assert member.next_order(6) is None
     assert member.next_order(7) == Leave(2)
+
+
+def test_a_world_that_is_announced_again_while_it_is_entered_is_entered_once() -> None:
+    member = a_member()
+    member.hear(Form(world(2, "m0")))
+    order = member.next_order(0)
+    assert isinstance(order, Enter)
+    member.hear(Form(world(2, "m0")))  # the connection broke meanwhile, so it is told again
+    member.entered(order.coming.group)
+    assert member.next_order(0) is None
+
+
+def test_a_break_while_a_world_is_entered_is_said_again_after_a_reconnect() -> None:
+    member = a_member()
+    member.hear(Form(world(2, "m0")))
+    order = member.next_order(0)
+    assert isinstance(order, Enter)
+    member.broke(order.coming.group, 0, "closed by peer")  # nobody hears that
+    assert [m.generation for m in member.pending() if isinstance(m, MemberBroke)] == [2]
 
 
 @contextmanager

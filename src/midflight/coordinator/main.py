@@ -72,6 +72,16 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     loop = asyncio.get_running_loop()
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         loop.add_signal_handler(number, _stop, shell, code)
+    try:
+        return await run_until_over(shell)
+    finally:
+        server.close()
+        printer.close()
+
+
+async def run_until_over(shell: Shell) -> int:
+    """Tick and save until the job is over; its exit code."""
+    loop = asyncio.get_running_loop()
     work = [loop.create_task(shell.tick()), loop.create_task(shell.save())]
     try:
         waiting: list[asyncio.Future[Any]] = [shell.over, *work]
@@ -83,8 +93,6 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
         shell.retired = True  # that everybody is cut off now says nothing about them
         for task in work:
             task.cancel()
-        server.close()
-        printer.close()
 
 
 def _stop(shell: Shell, code: int) -> None:

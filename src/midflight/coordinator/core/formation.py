@@ -7,7 +7,7 @@ was in flight and nothing else. A survivor who has just lost his line to the coo
 counted nor left out: the world is formed once it is known what became of him.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from midflight.coordinator.core import hosts
@@ -112,25 +112,27 @@ def _limit_flag(state: State) -> str:
 
 def _take_back(draft: Draft, change: Change) -> None:
     """The change that was under way starts over with the world that comes next."""
-    if _went_on(draft, change):
-        draft.set_members(change.leavers, outdated=True)
+    draft.set_members(left_behind(draft.state, draft.now), outdated=True)
     own = change.request.origin in OWN_WISHES
     draft.set(change=None if own else rewound(change))
 
 
-def _went_on(draft: Draft, change: Change) -> bool:
-    """Whether the world after a switch may have done steps; all of its members are needed for one.
+def left_behind(state: State, now: float, lost: Collection[str] = ()) -> tuple[str, ...]:
+    """Those who left at a switch, if the world after it may have done steps; else nobody.
 
-    Then the state of those who left at the switch is no longer the job's.
+    Their state is no longer the job's then. A step needs all members of that world: one that has
+    not settled, and is heard and not among the `lost`, shows that none was done.
     """
-    state, world = draft.state, change.world
-    if change.stage is not ChangeStage.SWITCHING or world is None:
-        return False
-    heard = [m for m in survivors(state) if draft.now - m.heard_at <= state.spec.silence]
-    if any(m.connected and m.name in world and m.name not in change.settled for m in heard):
-        return False
-    some_in_it = any(name in change.settled for name in world.names)
-    return some_in_it or change.resumed or state.best_step > change.step
+    change = state.change
+    if change is None or change.stage is not ChangeStage.SWITCHING or change.world is None:
+        return ()
+    names = [name for name in change.world.names if name not in change.settled]
+    behind = [m for m in survivors(state) if m.name in names and m.name not in lost]
+    if any(m.connected and now - m.heard_at <= state.spec.silence for m in behind):
+        return ()
+    some_in_it = any(name in change.settled for name in change.world.names)
+    went_on = some_in_it or change.resumed or state.best_step > change.step
+    return change.leavers if went_on else ()
 
 
 def regroup(draft: Draft) -> None:

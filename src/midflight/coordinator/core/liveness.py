@@ -14,7 +14,7 @@ from dataclasses import replace
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
-from midflight.coordinator.core.formation import recover, survivors
+from midflight.coordinator.core.formation import left_behind, recover, survivors
 from midflight.coordinator.core.state import (
     OVER,
     TRAINING,
@@ -209,6 +209,7 @@ def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
     if not draft.state.has_begun or draft.state.mode is not Mode.ELASTIC:
         return any(host.connected for host in draft.state.hosts.values())
     names = {member.name for member in without}
+    names |= {*left_behind(draft.state, draft.now, names)}
     oldest = draft.now - draft.state.spec.silence
     return any(
         m.can_give and m.connected and m.heard_at >= oldest

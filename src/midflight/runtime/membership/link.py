@@ -133,8 +133,7 @@ class Link:
                 self._drop(wire)
 
     def _dial(self) -> SyncWire:
-        pause, longest = REDIAL_SECONDS
-        absence = Absence()
+        attempts = Attempts(self._env.elastic_timeout, self._known)
         while True:
             try:
                 wire = dial_blocking(
@@ -144,15 +143,9 @@ class Link:
                 self._known = True
                 return wire
             except MidflightError as error:
-                if isinstance(error, HandshakeRefused) and not self._known:
-                    raise
-                missed = absence.seconds(self._listener.need(), time.monotonic())
-                if missed > self._env.elastic_timeout or self._closing.wait(pause):
-                    raise Unreachable(
-                        f"the coordinator did not answer for {self._env.elastic_timeout:g} s "
-                        f"({error})"
-                    ) from None
-                pause = min(2 * pause, longest)
+                pause = attempts.pause_after(error, self._listener.need(), time.monotonic())
+                if self._closing.wait(pause):
+                    raise Unreachable("the link was closed") from None
 
     def _talk(self, wire: SyncWire) -> None:
         with self._sending:
@@ -160,22 +153,20 @@ class Link:
         for ticket in tuple(self._tickets.values()):
             self.send(ticket.question)
         self._say_all(self._listener.pending())
-        heard = next_beat = time.monotonic()
+        pulse = Pulse(time.monotonic())
         while not self._closing.is_set():
-            now = time.monotonic()
-            if now >= next_beat:
+            if pulse.beat_is_due(time.monotonic()):
                 self.send(self._listener.beat())
-                next_beat = now + BEAT_SECONDS
             sources: list[socket.socket | io.FileIO] = [wire.sock, self._woken]
-            readable, _, _ = select.select(sources, [], [], next_beat - now)
+            readable, _, _ = select.select(sources, [], [], pulse.seconds_left(time.monotonic()))
             if self._woken in readable:
                 self._woken.read(1 << 10)
                 self._say_all(self._listener.pending())
             if wire.sock in readable:
                 self._hear(wire.receive())
-                heard = time.monotonic()
-            elif time.monotonic() - heard > DEAF_SECONDS:
-                raise ConnectionLost("the coordinator has gone silent")
+                pulse.heard(time.monotonic())
+            else:
+                pulse.check(time.monotonic())
 
     def _say_all(self, messages: Sequence[object]) -> None:
         for message in messages:
@@ -252,6 +243,53 @@ class Absence:
         if need != self._need:
             self._need, self._since = need, now
         return 0.0 if need is None else now - self._since
+
+
+class Attempts:
+    """Dialling: how long to wait before the next attempt, and when to give up."""
+
+    def __init__(self, elastic_timeout: float, known: bool) -> None:
+        """`known`: a coordinator has let this member in before, so a refusal is a stranger's."""
+        self._patience = elastic_timeout
+        self._known = known
+        self._pause, self._longest = REDIAL_SECONDS
+        self._absence = Absence()
+
+    def pause_after(self, error: MidflightError, need: str | None, now: float) -> float:
+        """Seconds until the next attempt; raises if there should be none."""
+        if isinstance(error, HandshakeRefused) and not self._known:
+            raise error
+        if self._absence.seconds(need, now) > self._patience:
+            raise Unreachable(
+                f"the coordinator did not answer for {self._patience:g} s ({error})"
+            ) from None
+        pause, self._pause = self._pause, min(2 * self._pause, self._longest)
+        return pause
+
+
+class Pulse:
+    """One connection: when to send a heartbeat, and when silence means that it is lost."""
+
+    def __init__(self, now: float) -> None:
+        self._heard = self._next_beat = now
+
+    def beat_is_due(self, now: float) -> bool:
+        if now < self._next_beat:
+            return False
+        self._next_beat = now + BEAT_SECONDS
+        return True
+
+    def seconds_left(self, now: float) -> float:
+        """Until the next heartbeat."""
+        return max(0.0, self._next_beat - now)
+
+    def heard(self, now: float) -> None:
+        self._heard = now
+
+    def check(self, now: float) -> None:
+        """Nothing was heard just now; raises if that has been so for too long."""
+        if now - self._heard > DEAF_SECONDS:
+            raise ConnectionLost("the coordinator has gone silent")
 
 
 class _Ticket:

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,16 +65,31 @@ class Dismissed:
     failed: bool
 
 
+@dataclass(frozen=True)
+class Wait:
+    """There is no valid world, or nothing left to train: wait for news."""
+
+
 Order = Enter | Leave | Dismissed
+MakeComing = Callable[[World, str, str, tuple[str, ...]], Coming]
+"""From the world, this member's name, its backend and the joiners."""
 
 
 class Membership:
-    def __init__(self, env: WorkerEnv, secret: bytes, backend: str, trainer: Trainer) -> None:
+    def __init__(
+        self,
+        env: WorkerEnv,
+        secret: bytes,
+        backend: str,
+        trainer: Trainer,
+        make_coming: MakeComing = Coming,
+    ) -> None:
         self.due = True  # nothing may be trained before the first world
         self.group: Group | None = None
         self._env = env
         self._backend = backend
         self._trainer = trainer
+        self._make_coming = make_coming
         self._news = threading.Condition()
         self._coming: dict[int, Coming] = {}
         self._entering: Coming | None = None  # no longer coming, and not the world of now yet
@@ -88,7 +103,10 @@ class Membership:
         self._finished = False
         self._idle = False  # nothing is left to be trained here: it waits to be let go
         self._leave_until: float | None = None  # when this process will be ended
-        self.link = Link(env, secret, self)
+        self.link = self._make_link(env, secret)
+
+    def _make_link(self, env: WorkerEnv, secret: bytes) -> Link:
+        return Link(env, secret, self)
 
     # --- called by the link's thread --------------------------------------------------------
 
@@ -110,9 +128,11 @@ class Membership:
         again: list[object] = []
         if self._finished:
             again.append(say.MemberFinished(self._trainer.steps_done))
-        if self.group is not None and self.group.is_cut and self.group.generation > self._over:
-            generation, step = self.group.generation, self._trainer.steps_done
-            again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
+        entering = self._entering.group if self._entering is not None else None
+        for group in (entering, self.group):
+            if group is not None and group.is_cut and group.generation > self._over:
+                generation, step = group.generation, self._trainer.steps_done
+                again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
         if self._leave_until is not None:
             again.append(say.MemberLeaving(max(0.0, self._leave_until - time.monotonic())))
         return again
@@ -168,6 +188,8 @@ class Membership:
             return
         if world.generation <= self._over or world.generation in self._coming:
             return
+        if self._entering is not None and self._entering.generation == world.generation:
+            return  # it is on its way there, and will say when it has arrived, or has failed
         self._on_over(world.generation - 1)
         self._build(world, (), planned=False)
         self._form = world.generation
@@ -181,7 +203,7 @@ class Membership:
             self.link.send(self.beat())
 
     def _build(self, world: World, joiners: tuple[str, ...], *, planned: bool) -> None:
-        coming = Coming(world, self._env.member, self._backend, joiners)
+        coming = self._make_coming(world, self._env.member, self._backend, joiners)
         self._coming[world.generation] = coming
         coming.start(self.link, self._trainer, self._on_ready if planned else _no_answer)
 
@@ -246,19 +268,30 @@ class Membership:
         Blocks while there is no valid world. `idle`: there is no next step; wait for an order, as
         long as the others train and a coordinator answers.
         """
-        deadline = None if idle else time.monotonic() + 2 * self._env.elastic_timeout
+        deadline = time.monotonic() + self.patience
         with self._news:
-            self._idle = idle
-            while True:
-                if (order := self._due_now(step)) is not None:
-                    return order
-                if self._in_valid_world() and not idle:
-                    self.due = self._switch is not None
-                    self._begun = step
-                    return None
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            while isinstance(order := self.order_now(step, idle=idle), Wait):
+                left = None if idle else max(0.0, deadline - time.monotonic())
                 if not self._news.wait(left):
                     raise GivenUp("no world has named this member for twice the elastic timeout")
+            return order
+
+    @property
+    def patience(self) -> float:
+        """How long a member that is not idle waits for a world that names it, in seconds."""
+        return 2 * self._env.elastic_timeout
+
+    def order_now(self, step: int, *, idle: bool = False) -> Order | Wait | None:
+        """The same without blocking."""
+        with self._news:
+            self._idle = idle
+            if (order := self._due_now(step)) is not None:
+                return order
+            if not self._in_valid_world() or idle:
+                return Wait()
+            self.due = self._switch is not None
+            self._begun = step
+            return None
 
     def _due_now(self, step: int) -> Order | None:
         if self._given_up is not None:

@@ -1,0 +1,50 @@
+"""`python -m tests.simulation`: runs seeds, and tells the story of the first one that fails."""
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from tests.simulation.shrinking import Story, run_seed, shrink, tell
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seeds", default="0:2000", metavar="FIRST:END")
+    parser.add_argument("--for", dest="seconds", type=float, help="stop after so many seconds")
+    parser.add_argument("--story", type=int, metavar="SEED", help="tell what happens in one seed")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at a finding")
+    options = parser.parse_args(arguments)
+    if options.story is not None:
+        story = run_seed(options.story)
+        print("\n".join(tell(story)))
+        return 1 if story.outcome.findings else 0
+    first, _, end = options.seeds.partition(":")
+    return _search(iter(range(int(first), int(end))), options.seconds, options.keep_going)
+
+
+def _search(seeds: Iterator[int], seconds: float | None, keep_going: bool) -> int:
+    began, events, count = time.perf_counter(), 0, 0
+    failed: list[Story] = []
+    for seed in seeds:
+        story = run_seed(seed)
+        count += 1
+        events += story.outcome.events
+        if story.outcome.findings:
+            failed.append(story)
+            print(f"seed {seed}: {'; '.join(story.outcome.findings)}", flush=True)
+            if not keep_going:
+                break
+        if seconds is not None and time.perf_counter() - began > seconds:
+            break
+    passed = time.perf_counter() - began
+    print(
+        f"{count} seeds, {events:,} events in {passed:.0f} s "
+        f"({events / passed:,.0f} a second), {len(failed)} with a finding"
+    )
+    if failed:
+        print("\n".join(tell(shrink(failed[0]))))
+    return 1 if failed else 0
+
+
+sys.exit(main())

@@ -1,0 +1,277 @@
+"""One simulated job from start to end: machines, network, store, coordinator, and faults."""
+
+import asyncio
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from midflight.coordinator.core.state import OVER
+from midflight.protocol.job import JobSpec
+from midflight.runtime.data.plan import Plan
+from tests.simulation.faults import Fault, Strikes, choose
+from tests.simulation.group import Fabric
+from tests.simulation.head import PORT, Keeper
+from tests.simulation.loop import Process, SimLoop, Stalled
+from tests.simulation.machines import Host, installed, start_training
+from tests.simulation.member import Script, Training
+from tests.simulation.network import Network
+from tests.simulation.store import SimStore
+from tests.simulation.witness import Witness, expected_weights
+
+GO_ON_SECONDS = 60.0  # after the faults: by then a step must be made
+END_SECONDS = 600.0  # after the faults: by then the job must have ended
+CALM_SECONDS = 12.0  # after a fault: so long it may still have consequences
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a seed decides besides the faults."""
+
+    slots: tuple[int, ...]  # of each host
+    spec: JobSpec
+    script: Script
+    latency: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    findings: tuple[str, ...]
+    story: tuple[tuple[float, str], ...]
+    events: int
+    code: int | None  # of the job
+    seconds: float  # simulated
+    excused: bool  # all who held the state were killed
+
+
+def choose_setup(rng: random.Random) -> Setup:
+    slots = tuple(rng.randint(1, 3) for _ in range(rng.randint(2, 4)))
+    np = rng.randint(1, min(sum(slots), 5))
+    batch = rng.randint(4, 9)
+    step_seconds = rng.choice((0.05, 0.2, 0.5, 1.5))
+    steps = min(int(30 / step_seconds), 120)
+    plan = Plan(samples=batch * steps // 2 + rng.randrange(batch), global_batch_size=batch)
+    script = Script(
+        plan=plan,
+        epochs=2,
+        step_seconds=step_seconds,
+        startup_seconds=rng.choice((0.2, 1.0, 3.0)),
+        transfer_seconds=rng.choice((0.0, 0.1, 1.0, 8.0)),
+        prefetched=rng.choice((0, 0, 2, 8)),
+    )
+    spec = JobSpec(
+        name="job",
+        command=("python", "train.py"),
+        np=np,
+        min_np=rng.randint(1, np),
+        max_np=sum(slots),
+        elastic_timeout=90.0,
+        start_timeout=10.0,
+        cooldown_min=1.0,
+        cooldown_max=4.0,
+        grace=10.0,
+    )
+    return Setup(slots, spec, script, rng.choice((0.0002, 0.002, 0.03)))
+
+
+class Cluster:
+    def __init__(self, seed: int, faults: list[Fault] | None = None) -> None:
+        rng = random.Random(seed)
+        setup = choose_setup(rng)
+        chosen = choose(rng)
+        self.faults = chosen if faults is None else faults
+        self.loop = SimLoop()
+        self.spec, self.script = setup.spec, setup.script
+        self.address = f"head:{PORT}"
+        self.network = Network(self.loop, random.Random(f"{seed} network"), setup.latency)
+        self.loop.network = self.network
+        delays = random.Random(f"{seed} store")
+        self.loop.call_delay = lambda: (0.02 * delays.random(), 0.1 * delays.random() ** 4)
+        self.fabric = Fabric(self.network, random.Random(f"{seed} groups"))
+        self.store = SimStore()
+        self.witness = Witness(
+            lambda: self.loop.now, expected_weights(setup.script.plan, setup.script.epochs)
+        )
+        self.witness.is_well = self._is_well
+        self.hosts = [Host(self, f"h{n}", slots) for n, slots in enumerate(setup.slots)]
+        self.members: dict[int, Process] = {}
+        self.trainings: dict[str, Training] = {}
+        self.clients: list[Process] = []
+        self.keeper: Keeper
+        self.over = False
+        self.excused = False
+        self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
+        self._troubled_at: dict[str, float] = {}
+
+    def describe(self) -> str:
+        spec, script = self.spec, self.script
+        return (
+            f"hosts with {' '.join(str(h.slots) for h in self.hosts)} slots, -np {spec.np}, "
+            f"--min-np {spec.min_np}, steps of {script.step_seconds:g} s, the state takes "
+            f"{script.transfer_seconds:g} s, {script.prefetched} steps are loaded ahead"
+        )
+
+    # --- the operating system -------------------------------------------------------------------
+
+    def start_member(self, environment: Mapping[str, str], host: str) -> Process:
+        process = start_training(self, environment, host)
+        self.members[process.pid] = process
+        process.on_end.append(lambda _: self._notice_over(host))
+        return process
+
+    def _notice_over(self, host: str) -> None:
+        """An agent whose notice is over ends its members; the time was too short, perhaps."""
+        shell = self.keeper.shell
+        going_on = shell is not None and shell.state.phase not in OVER
+        if going_on and any(h.left for h in self.hosts if h.name == host):
+            self.count_holders()
+
+    def kill(self, pid: int) -> None:
+        self.members[pid].end(-9)
+
+    def terminate(self, pid: int) -> None:
+        self.members[pid].terminate()
+
+    def probe(self, pid: int) -> str:
+        process = self.members[pid]
+        if not process.alive:
+            return "gone"
+        return "stopped" if process.stopped else "running"
+
+    def processes_on(self, host: str) -> list[Process]:
+        agents = [h.agent for h in self.hosts if h.agent is not None]
+        return [p for p in (*agents, *self.members.values()) if p.host == host and p.alive]
+
+    # --- who is disturbed by faults -------------------------------------------------------------
+
+    def disturb(self, *names: str) -> None:
+        for name in names:
+            self._troubled_at[name] = self.loop.now
+
+    @contextmanager
+    def disturbed(self, *names: str) -> Iterator[None]:
+        for name in names:
+            self._troubled[name] = self._troubled.get(name, 0) + 1
+        try:
+            yield
+        finally:
+            for name in names:
+                self._troubled[name] -= 1
+            self.disturb(*names)
+
+    def _is_calm(self, name: str) -> bool:
+        long_ago = self.loop.now - self._troubled_at.get(name, 0.0) > CALM_SECONDS
+        return long_ago and not self._troubled.get(name)
+
+    def _is_well(self, member: str) -> bool:
+        """Whether a member's process runs, and nothing has kept it from being heard lately."""
+        training = self.trainings.get(member)
+        if training is None or not training.process.alive or training.process.stopped:
+            return False
+        host = training.process.host
+        return all(map(self._is_calm, (member, host, f"agent {host}", "head", "coordinator")))
+
+    def count_holders(self) -> None:
+        """After a death: a job of which nobody is left who holds the state may fail."""
+        holders = [t for t in self.trainings.values() if t.holds_state and t.process.alive]
+        if self.witness.sizes and not any(self._can_go_on(t) for t in holders):
+            self.excused = True
+
+    def _count_slots(self) -> None:
+        """A job that has lost too many hosts for good may fail, too."""
+        there = [h for h in self.hosts if h.name not in self.network.lost and not h.left]
+        if sum(host.slots for host in there) < self.spec.min_np:
+            self.excused = True
+
+    def _can_go_on(self, training: Training) -> bool:
+        process = training.process
+        reachable = self.network.reachable("head", process.host)
+        return reachable and self._is_calm(process.name) and self._is_calm(process.host)
+
+    # --- from start to end ----------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        code: int | None = None
+        asyncio.set_event_loop(self.loop)
+        try:
+            with installed(self):
+                try:
+                    code = self.loop.run_until_complete(self._run())
+                except Stalled as error:
+                    self.witness.find(str(error))
+                finally:
+                    self._end()
+        finally:
+            asyncio.set_event_loop(None)
+        return Outcome(
+            tuple(self.witness.findings),
+            tuple(self.witness.story),
+            self.loop.events,
+            code,
+            self.loop.now,
+            self.excused,
+        )
+
+    def _end(self) -> None:
+        for process in (*self.members.values(), *self.clients, self.keeper.process):
+            if process is not None:
+                process.end(-9)
+        for host in self.hosts:
+            if host.agent is not None:
+                host.agent.end(-9)
+        self.loop.end()
+
+    async def _run(self) -> int | None:
+        self.keeper = Keeper(self)
+        job = self.loop.create_task(self.keeper.keep())
+        keepers = [self.loop.create_task(host.keep()) for host in self.hosts]
+        strikes = Strikes(self)
+        struck = [self.loop.create_task(strikes.strike(fault)) for fault in self.faults]
+        code = await self._until_over(job, struck)
+        for task in (*keepers, *struck):
+            task.cancel()
+        return code
+
+    async def _until_over(
+        self, job: "asyncio.Task[int]", struck: list["asyncio.Task[None]"]
+    ) -> int | None:
+        if struck:
+            ends = [job, asyncio.ensure_future(_all(struck))]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        began = self.loop.now
+        while not job.done() and self.loop.now - began < END_SECONDS:
+            await asyncio.wait([job], timeout=1.0)
+            self._count_slots()
+            still = self.loop.now - max(began, self.witness.moved_at)
+            if still > GO_ON_SECONDS and not self._is_complete and not self.excused:
+                self.witness.find(f"no step for {GO_ON_SECONDS:g} s after the faults")
+                break
+        self.over = True
+        self._check_end(job)
+        return job.result() if job.done() and not job.exception() else None
+
+    @property
+    def _is_complete(self) -> bool:
+        return self.witness.steps + 1 >= len(expected_weights(self.script.plan, self.script.epochs))
+
+    def _check_end(self, job: "asyncio.Task[int]") -> None:
+        witness = self.witness
+        for name, error in self.loop.raised:
+            witness.find(f"{name} raised {type(error).__name__}: {error}")
+        if not job.done():
+            witness.find(f"the job has not ended {END_SECONDS:g} s after the faults")
+            return
+        if (failure := job.exception()) is not None:
+            witness.find(f"the launcher gave up: {failure}")
+            return
+        witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
+        # A host that says nothing at the very end takes the exit codes of its members along.
+        unheard = self._is_complete and not all(self._is_calm(h.name) for h in self.hosts)
+        if job.result() != 0 and not self.excused and not unheard:
+            witness.find(f"the job fails with {job.result()} although its state was held")
+        if job.result() == 0 and not self._is_complete:
+            witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+
+async def _all(tasks: list["asyncio.Task[None]"]) -> None:
+    await asyncio.gather(*tasks)

@@ -1,0 +1,255 @@
+"""What can go wrong: each fault is a value, so that a list of them can be shortened.
+
+A fault names its victim by a number that is taken modulo the candidates of its moment. To add one:
+a name in `KINDS`, and a method of the same name in `Strikes`.
+"""
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.simulation.head import resize
+from tests.simulation.loop import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+KINDS = {  # and how often, relative to each other
+    "stop_member": 4,
+    "stop_agent": 2,
+    "stop_coordinator": 4,
+    "kill_member": 4,
+    "kill_agent": 2,
+    "kill_coordinator": 3,
+    "kill_before_save": 4,
+    "lose_host": 1,
+    "cut_from_head": 3,
+    "cut_head": 2,
+    "cut_hosts": 2,
+    "slow_host": 2,
+    "reset_lines": 3,
+    "half_open": 3,
+    "break_group": 3,
+    "jump_clock": 1,
+    "store_away": 3,
+    "ask_for_size": 6,
+    "notice_member": 2,
+    "notice_host": 1,
+}
+MOST_FAULTS = 8
+STRIKE_WITHIN = 25.0  # seconds
+LONGEST = 12.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    at: float  # seconds after the start
+    kind: str
+    victim: int
+    seconds: float  # how long it lasts, if it does
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.victim} at {self.at:.2f} s for {self.seconds:.2f} s"
+
+
+def choose(rng: random.Random) -> list[Fault]:
+    faults = []
+    for _ in range(rng.randint(1, MOST_FAULTS)):
+        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        seconds = rng.choice((0.3, 2.0, LONGEST)) * rng.random()
+        faults.append(Fault(rng.uniform(0.5, STRIKE_WITHIN), kind, rng.randrange(1000), seconds))
+    if rng.random() < 0.3:  # troubles seldom come alone
+        again = rng.choice(faults)
+        kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
+        at = again.at + rng.random() * 0.2
+        faults.append(Fault(at, kind, rng.randrange(1000), rng.random() * 2))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+class Strikes:
+    """Carries faults out."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        self._cluster = cluster
+
+    async def strike(self, fault: Fault) -> None:
+        """Returns when it is over."""
+        await asyncio.sleep(fault.at)
+        if not self._cluster.over:
+            await getattr(self, fault.kind)(fault)
+
+    def _say(self, text: str) -> None:
+        self._cluster.witness.say(f"-- {text}")
+
+    def _member(self, fault: Fault) -> Process | None:
+        members = [p for p in self._cluster.members.values() if p.alive]
+        return members[fault.victim % len(members)] if members else None
+
+    def _agent(self, fault: Fault) -> Process | None:
+        agents = [h.agent for h in self._cluster.hosts if h.agent and h.agent.alive]
+        return agents[fault.victim % len(agents)] if agents else None
+
+    def _coordinator(self) -> Process | None:
+        process = self._cluster.keeper.process
+        return process if process and process.alive else None
+
+    def _host(self, fault: Fault) -> str | None:
+        names = [h.name for h in self._cluster.hosts if h.name not in self._cluster.network.lost]
+        return names[fault.victim % len(names)] if names else None
+
+    # --- processes ------------------------------------------------------------------------------
+
+    async def _stop(self, process: Process | None, seconds: float) -> None:
+        if process is None:
+            return
+        self._say(f"stop {process.name} for {seconds:.2f} s")
+        process.stop()
+        with self._cluster.disturbed(process.host, process.name):
+            await asyncio.sleep(seconds)
+            process.resume()
+            if process.alive:
+                self._say(f"continue {process.name}")
+
+    async def stop_member(self, fault: Fault) -> None:
+        await self._stop(self._member(fault), fault.seconds)
+
+    async def stop_agent(self, fault: Fault) -> None:
+        await self._stop(self._agent(fault), fault.seconds)
+
+    async def stop_coordinator(self, fault: Fault) -> None:
+        await self._stop(self._coordinator(), fault.seconds)
+
+    async def _kill(self, process: Process | None) -> None:
+        if process is not None:
+            self._say(f"kill {process.name}")
+            with self._cluster.disturbed(process.host, process.name):
+                process.end(-9)
+            self._cluster.count_holders()
+
+    async def kill_member(self, fault: Fault) -> None:
+        await self._kill(self._member(fault))
+
+    async def kill_agent(self, fault: Fault) -> None:
+        await self._kill(self._agent(fault))
+
+    async def kill_coordinator(self, fault: Fault) -> None:
+        await self._kill(self._coordinator())
+
+    async def kill_before_save(self, fault: Fault) -> None:
+        """At the next decision that has to be saved: before it is, or a moment later."""
+        decided = self._cluster.witness.decided_next = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST):
+                await decided.wait()
+        await asyncio.sleep(fault.victim % 4 * 0.01)
+        await self._kill(self._coordinator())
+
+    async def notice_member(self, fault: Fault) -> None:
+        if (process := self._member(fault)) is not None:
+            self._say(f"SIGTERM to {process.name}")
+            process.terminate()
+            self._cluster.count_holders()
+
+    async def notice_host(self, fault: Fault) -> None:
+        left = [h for h in self._cluster.hosts if h.agent and h.agent.alive]
+        agent = self._agent(fault)
+        if agent is not None and len(left) > 1:
+            self._say(f"SIGTERM to {agent.name}")
+            agent.terminate()
+            for host in left:
+                host.left = host.left or host.agent is agent
+
+    async def lose_host(self, fault: Fault) -> None:
+        name, cluster = self._host(fault), self._cluster
+        left = [h for h in cluster.hosts if h.agent and h.agent.alive and h.name != name]
+        if name is None or not left:
+            return
+        self._say(f"host {name} is lost")
+        cluster.network.lose(name)
+        cluster.disturb(name)
+        for process in cluster.processes_on(name):
+            process.end(-9)
+        cluster.count_holders()
+
+    # --- the network ----------------------------------------------------------------------------
+
+    async def _cut(self, pairs: list[tuple[str, str]], seconds: float) -> None:
+        network = self._cluster.network
+        self._say(f"cut {', '.join('-'.join(pair) for pair in pairs)} for {seconds:.2f} s")
+        for one, other in pairs:
+            network.cut(one, other)
+        with self._cluster.disturbed(*{name for pair in pairs for name in pair}):
+            await asyncio.sleep(seconds)
+            for one, other in pairs:
+                network.heal(one, other)
+        self._say(f"healed {', '.join('-'.join(pair) for pair in pairs)}")
+
+    async def cut_from_head(self, fault: Fault) -> None:
+        if (name := self._host(fault)) is not None:
+            await self._cut([("head", name)], fault.seconds)
+
+    async def cut_head(self, fault: Fault) -> None:
+        await self._cut([("head", h.name) for h in self._cluster.hosts], fault.seconds)
+
+    async def cut_hosts(self, fault: Fault) -> None:
+        names = [host.name for host in self._cluster.hosts]
+        one = names[fault.victim % len(names)]
+        others = [name for name in names if name != one]
+        if others:
+            await self._cut([(one, others[fault.victim // 7 % len(others)])], fault.seconds)
+
+    async def slow_host(self, fault: Fault) -> None:
+        if (name := self._host(fault)) is not None:
+            self._say(f"{name} is slow for {fault.seconds:.2f} s")
+            with self._cluster.disturbed(name):
+                self._cluster.network.slow(name, 0.6)
+                await asyncio.sleep(fault.seconds)
+                self._cluster.network.slow(name, 0.0)
+
+    async def reset_lines(self, fault: Fault) -> None:
+        network = self._cluster.network
+        for endpoint in list(network.endpoints)[fault.victim % 2 :: 1 + fault.victim % 3]:
+            if endpoint in network.endpoints and endpoint.peer in network.endpoints:
+                self._say(f"reset {endpoint.process.name} - {endpoint.peer.process.name}")
+                self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
+                network.reset(endpoint)
+
+    async def half_open(self, fault: Fault) -> None:
+        network = self._cluster.network
+        if network.endpoints:
+            endpoint = list(network.endpoints)[fault.victim % len(network.endpoints)]
+            self._say(f"half open {endpoint.process.name} - {endpoint.peer.process.name}")
+            self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
+            network.make_half_open(endpoint)
+
+    async def break_group(self, fault: Fault) -> None:
+        """A connection between two members breaks; both processes are well."""
+        if (process := self._member(fault)) is not None:
+            training = self._cluster.trainings.get(process.name)
+            if training is not None and training.group is not None:
+                self._say(f"a connection of {process.name} to other members breaks")
+                training.group.is_reset = True
+
+    # --- the rest -------------------------------------------------------------------------------
+
+    async def jump_clock(self, fault: Fault) -> None:
+        seconds = (fault.seconds - LONGEST / 2) * 600
+        self._say(f"the wall clock jumps by {seconds:.0f} s")
+        self._cluster.loop.wall += seconds
+
+    async def store_away(self, fault: Fault) -> None:
+        store = self._cluster.store
+        store.away, store.arrives = True, fault.victim % 2 == 0
+        self._say(f"the store is away for {fault.seconds:.2f} s, writes arrive: {store.arrives}")
+        await asyncio.sleep(fault.seconds)
+        store.away = False
+        self._say("the store is back")
+
+    async def ask_for_size(self, fault: Fault) -> None:
+        to = 1 + fault.victim % self._cluster.spec.max_np
+        self._say(f"ask for size {to}")
+        process = Process(self._cluster.loop, f"resize to {to}", "head")
+        process.start(lambda: resize(self._cluster, to))
+        self._cluster.clients.append(process)

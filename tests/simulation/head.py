@@ -1,0 +1,131 @@
+"""The launcher's host: the real coordinator, kept going by the real keeper, and its clients."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from midflight.coordinator.client import CoordinatorClient
+from midflight.coordinator.connections import Door
+from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Phase, State, initial
+from midflight.coordinator.exit_codes import CRASHED
+from midflight.coordinator.main import run_until_over
+from midflight.coordinator.output import Printer
+from midflight.coordinator.peers import Peers
+from midflight.coordinator.saved_state import Saving
+from midflight.coordinator.shell import Shell, now
+from midflight.errors import StoreError, Unreachable
+from midflight.protocol.messages import ResizeRequested
+from midflight.protocol.wire import AsyncWire, dial
+from midflight.run.coordinator import CoordinatorKeeper
+from midflight.rundir import RunDir
+from tests.simulation.loop import Process
+from tests.simulation.member import SECRET
+from tests.simulation.witness import Witness
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+PORT = 7000
+DETECT_SECONDS = 0.05  # for the launcher to see that its child has ended
+
+
+class _Printer(Printer):
+    def __init__(self, witness: Witness) -> None:
+        self._witness = witness
+
+    def output(
+        self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
+    ) -> None:
+        """Members print nothing."""
+
+    def ended(self, member: str, rank: int | None, code: int) -> None:
+        self._witness.say(f"{member} ended with {code}")
+
+    def traceback(self, member: str, rank: int | None, error: str) -> None:
+        self._witness.say(f"{member} raised: {error}")
+
+    def say(self, line: str, level: str = "info") -> None:
+        if level != "debug":
+            self._witness.say(f"coordinator: {line}")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Shell(Shell):
+    """The real one, with somebody who looks on."""
+
+    witness: Witness
+
+    def dispatch(self, event: events.Event) -> None:
+        before = self.state
+        super().dispatch(event)
+        if self.state is not before:
+            self.witness.decided(before, self.state)
+
+
+class Keeper(CoordinatorKeeper):
+    """The launcher's rules about a coordinator that ends; processes are simulated."""
+
+    def __init__(self, cluster: "Cluster") -> None:
+        super().__init__(RunDir(Path("run")), cluster.spec.name, "memory", "head:0", False)
+        self._cluster = cluster
+        self.process: Process | None = None
+        self.shell: Shell | None = None
+
+    async def _saved(self) -> State | None:
+        try:
+            return Saving(self._cluster.store, self._cluster.spec.name).load(now())
+        except StoreError:
+            return None
+
+    async def _once(self) -> int:
+        self.process = Process(self._cluster.loop, "coordinator", "head")
+        self.process.start(self._serve)
+        code = await self.process.ended
+        await asyncio.sleep(DETECT_SECONDS)
+        return code
+
+    async def _serve(self) -> int:
+        cluster = self._cluster
+        await asyncio.sleep(cluster.script.startup_seconds / 4)
+        saving = Saving(cluster.store, cluster.spec.name)
+        try:
+            state = saving.load(now()) or initial(cluster.spec, now())
+        except StoreError:
+            return CRASHED
+        if state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+            return 0 if state.phase is Phase.SUCCEEDED else state.exit_code or 1
+        printer = _Printer(cluster.witness)
+        shell = self.shell = _Shell(state, Peers(), saving, printer)
+        shell.witness = cluster.witness
+        door = Door(shell, SECRET, printer)
+        server = await asyncio.start_server(door.serve, "head", PORT, limit=1 << 17)
+        self._served = True
+        try:
+            return await run_until_over(shell)
+        finally:
+            server.close()
+
+
+async def resize(cluster: "Cluster", to: int) -> int:
+    """`midflight resize`, as a process of its own; checks that its answer is true."""
+
+    async def call() -> AsyncWire:
+        return await dial(cluster.address, "client", "resize", SECRET)
+
+    witness, asked_at = cluster.witness, cluster.loop.now
+    size = witness.sizes[-1][1] if witness.sizes else 0
+    try:
+        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), 30.0))
+    except Unreachable as error:
+        witness.say(f"resize to {to}: nobody answers: {error}")
+        return 1
+    witness.say(f"resize to {to} is answered: {ended.ok}, {ended.detail}")
+    since = {at_size for at, at_size in witness.sizes if at >= asked_at} | {size}
+    by_restart = ended.detail.startswith("restarting")  # it has not heard of Midflight yet
+    if ended.ok and to not in since and not by_restart:
+        witness.find(f"a resize to {to} is said to be done, and the sizes were {sorted(since)}")
+    return 0

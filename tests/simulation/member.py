@@ -1,0 +1,305 @@
+"""A training process: the real membership, claims, plan and schedule; the training itself is a sum.
+
+It goes through what `runtime.session` and `runtime.job` do at a boundary and in a step, with
+`await` where they block. Its weights are a number that every sample of every step goes into, so a
+sample that is lost or used twice is seen at once.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from midflight.errors import GivenUp, WorldChanged
+from midflight.protocol import messages as say
+from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.world import World
+from midflight.runtime.data.plan import Cursor, Plan, Seat
+from midflight.runtime.data.schedule import Schedule
+from midflight.runtime.membership.link import Link
+from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order, Wait
+from midflight.runtime.state.claims import NEWCOMER, Claim, settle
+from midflight.runtime.state.relay import relay
+from tests.simulation.coming import SimComing
+from tests.simulation.group import Fabric, SimGroup
+from tests.simulation.link import SimLink
+from tests.simulation.loop import Process
+from tests.simulation.witness import Intervals, Witness, fold, joined
+
+SECRET = b"the secret of the simulated job"
+
+
+@dataclass(frozen=True)
+class Script:
+    """What every member runs, and how long things take, in seconds."""
+
+    plan: Plan
+    epochs: int
+    step_seconds: float
+    startup_seconds: float
+    transfer_seconds: float
+    prefetched: int  # steps for which data is loaded ahead
+
+
+class SimMembership(Membership):
+    """The real one, on a simulated link."""
+
+    def __init__(self, env: WorkerEnv, training: "Training") -> None:
+        self._training = training
+        make: Any = training.make_coming
+        trainer: Any = training
+        super().__init__(env, SECRET, "gloo", trainer, make)
+
+    def _make_link(self, env: WorkerEnv, secret: bytes) -> Link:
+        link: Any = SimLink(env, secret, self)
+        return link  # type: ignore[no-any-return]
+
+    def greeting(self) -> say.MemberJoined:
+        return replace(super().greeting(), pid=self._training.process.pid)
+
+    def beat(self) -> say.Beat:
+        return replace(super().beat(), moved=self._training.moved)
+
+    def hear(self, message: object) -> None:
+        if isinstance(message, say.Form | say.Prepare | say.Switch):
+            self._training.witness.announced(message.world)
+        super().hear(message)
+        self._training.news.set()
+
+    def give_up(self, reason: str) -> None:
+        super().give_up(reason)
+        self._training.news.set()
+
+
+class _Holdings:
+    fingerprint = "the model"
+
+
+class Training:
+    holdings = _Holdings()
+    backends = ("gloo",)
+
+    def __init__(
+        self, env: WorkerEnv, process: Process, script: Script, fabric: Fabric, witness: Witness
+    ) -> None:
+        self.env = env
+        self.process = process
+        self.witness = witness
+        self._script = script
+        self._plan = script.plan
+        self._fabric = fabric
+        self._rng = random.Random(f"{env.member} {fabric.rng.random()}")
+        self.cursor = Cursor()
+        self.weights = 0
+        self.holds_state = False
+        self.waiting = False
+        self.moved = 0
+        self.news = asyncio.Event()
+        self._trained_in = 0
+        self.group: SimGroup | None = None
+        self._broken = False
+        self._schedule = Schedule(Seat(0, 0, 1))
+        self._layout_wanted = False
+        self._layout_made = asyncio.Event()
+        self._membership = SimMembership(env, self)
+
+    # --- what the membership asks -------------------------------------------------------------
+
+    @property
+    def steps_done(self) -> int:
+        return self.cursor.step
+
+    @property
+    def horizon(self) -> int:
+        return self.cursor.step + self._script.prefetched
+
+    def ask_for_layout(self) -> None:
+        self._layout_made.clear()
+        self._layout_wanted = True
+
+    async def layout_made(self) -> None:
+        await self._layout_made.wait()
+
+    def foresee(self, step: int, world: World) -> None:
+        if self.holds_state:
+            rank = world.rank(self.env.member)
+            self._schedule.foresee(step, Seat(world.generation, rank, world.size))
+
+    def make_coming(
+        self, world: World, name: str, backend: str, joiners: tuple[str, ...]
+    ) -> SimComing:
+        return SimComing(SimGroup(self._fabric, self.process, world, name), joiners)
+
+    # --- the script ---------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """The exit code."""
+        await self._pass(self._script.startup_seconds)
+        if self.env.joiner:
+            await self._pass(self._script.step_seconds)  # the rehearsal
+        membership = self._membership
+        self.process.on_terminate = lambda: membership.leave_on_notice(self.env.grace)
+        membership.link.start()
+        try:
+            await self._settle()
+            while not self._plan.complete(self.cursor, self._script.epochs):
+                self.cursor = self._plan.rolled(self.cursor)
+                await self._boundary()
+                if not self._plan.ended(self.cursor):
+                    await self._step()
+            await self._finish()
+            return 0
+        except SystemExit:
+            return 0
+        except GivenUp as error:
+            self.witness.say(f"{self.env.member} gives up: {error}")
+            return 1
+        finally:
+            membership.link.close()
+            if self.group is not None:
+                self.group.cut()
+
+    async def _pass(self, seconds: float) -> None:
+        await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
+
+    async def _boundary(self) -> None:
+        membership = self._membership
+        if (
+            membership.due
+            or self._broken
+            or self._layout_wanted
+            or not membership.begin_step(self.cursor.step)
+        ):
+            await self._settle()
+
+    async def _settle(self) -> None:
+        if self._layout_wanted and self.holds_state:
+            self._layout_wanted = False
+            self._layout_made.set()
+        while (order := await self._next_order(idle=False)) is not None:
+            match order:
+                case Enter():
+                    await self._try_to_enter(order)
+                case Leave(generation):
+                    self._membership.say_settled(generation)
+                case Dismissed(reason, failed):
+                    if failed:
+                        raise GivenUp(reason)
+                    raise SystemExit(0)
+
+    async def _finish(self) -> None:
+        self._membership.finish()
+        while True:
+            order = await self._next_order(idle=True)
+            if isinstance(order, Dismissed):
+                if order.failed:
+                    raise GivenUp(order.reason)
+                return
+            if isinstance(order, Enter):
+                await self._try_to_enter(order)
+                self._membership.finish()
+            elif isinstance(order, Leave):
+                self._membership.say_settled(order.generation)
+
+    async def _next_order(self, *, idle: bool) -> Order | None:
+        membership = self._membership
+        patience = None if idle else membership.patience
+        try:
+            async with asyncio.timeout(patience):
+                while isinstance(order := membership.order_now(self.cursor.step, idle=idle), Wait):
+                    self.news.clear()
+                    await self.news.wait()
+                return order
+        except TimeoutError:
+            raise GivenUp("no world has named this member") from None
+
+    # --- entering a world -----------------------------------------------------------------------
+
+    async def _try_to_enter(self, order: Enter) -> None:
+        coming: Any = order.coming
+        group: SimGroup = coming.group
+        try:
+            await coming.wait()
+            await self._enter(group, order.planned)
+        except WorldChanged as error:
+            self._broke(group, error)
+
+    def _broke(self, group: SimGroup, error: WorldChanged) -> None:
+        real: Any = group
+        self._membership.broke(real, self.cursor.step, str(error))
+
+    async def _enter(self, group: SimGroup, planned: bool) -> None:
+        newcomer = not self.holds_state
+        received = await self._agree(group)
+        seat = Seat(group.generation, group.rank, group.size)
+        if not planned or newcomer or received:
+            self._schedule.replace(seat)
+        self.group = group
+        self.holds_state = True
+        self._broken = False
+        real: Any = group
+        self._membership.entered(real)
+
+    def _claim(self, rank: int) -> Claim:
+        if not self.holds_state:
+            return replace(NEWCOMER, can_give=rank == 0)
+        cursor = self.cursor
+        return Claim(
+            self._trained_in, cursor.step, cursor.epoch, cursor.position, self.weights, True
+        )
+
+    async def _agree(self, group: SimGroup) -> bool:
+        """Whether this member has received the state."""
+        if group.size == 1:
+            return False
+        answers = await group.gather(self._claim(group.rank).to_numbers())
+        outcome = settle([Claim.from_numbers(numbers) for numbers in answers])
+        mine = (self.cursor, self.weights, self._trained_in)
+        received = None
+        for source, target in chain.from_iterable(relay(outcome.givers, outcome.receivers)):
+            if group.rank in (source, target):
+                state = await group.transfer(
+                    f"{source} to {target}",
+                    (source, target),
+                    received or mine,
+                    self._script.transfer_seconds,
+                    self._has_moved,
+                )
+                if group.rank == target:
+                    received = state[0]
+        if received is not None:
+            self.cursor, self.weights, self._trained_in = received
+        return received is not None
+
+    def _has_moved(self) -> None:
+        self.moved += 1
+
+    # --- a step -----------------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        group = self.group
+        assert group is not None
+        seat = self._schedule.at(self.cursor.step)
+        if group.is_cut or seat.generation != group.generation:
+            await asyncio.sleep(0.001)  # the feed has nothing for this world
+            return
+        extent = self._plan.extent_at(self.cursor)
+        pieces = self._plan.pieces(extent, seat.rank, seat.size)
+        own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)
+        await self._pass(self._script.step_seconds)
+        self.waiting = True
+        try:
+            answers = await group.gather((own, (self.cursor.step, self.weights)))
+        except WorldChanged as error:
+            self._broken = True
+            self._broke(group, error)
+            return
+        finally:
+            self.waiting = False
+        self.witness.equal(self.env.member, [claim for _, claim in answers])
+        used = joined([part for part, _ in answers])
+        self.weights = fold(self.weights, extent, used)
+        self.cursor = extent.after
+        self._trained_in = group.generation
+        self.witness.completed(self.env.member, group.generation, self.cursor.step, self.weights)

@@ -1,0 +1,29 @@
+"""A share of the simulation; `make simulate` runs as much of it as there is time for."""
+
+import pytest
+
+from tests.simulation.faults import Fault
+from tests.simulation.shrinking import run_seed, shrink, tell
+
+
+@pytest.mark.parametrize("first", range(0, 20, 5))
+def test_the_core_keeps_its_promises_under_every_fault(first: int) -> None:
+    for seed in range(first, first + 5):
+        story = run_seed(seed)
+        if story.outcome.findings:
+            pytest.fail("\n".join(tell(shrink(story))))
+
+
+def test_a_seed_is_the_same_story_every_time() -> None:
+    assert run_seed(3) == run_seed(3)
+
+
+def test_a_job_without_faults_trains_every_sample_and_succeeds() -> None:
+    outcome = run_seed(7, ()).outcome
+    assert outcome.code == 0 and not outcome.findings and not outcome.excused
+
+
+def test_a_job_whose_last_holder_is_killed_may_fail_but_says_so() -> None:
+    killed = tuple(Fault(6.0 + n / 100, "kill_member", 0, 0.0) for n in range(12))
+    outcome = run_seed(7, killed).outcome
+    assert outcome.excused and not outcome.findings

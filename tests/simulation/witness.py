@@ -1,0 +1,111 @@
+"""Sees everything that happens, writes the story down, and checks what must always be true."""
+
+import asyncio
+import zlib
+from collections.abc import Callable, Sequence
+
+from midflight.coordinator.core.state import OVER, Stage, State
+from midflight.protocol.world import World
+from midflight.runtime.data.plan import Cursor, Extent, Plan
+
+Intervals = tuple[tuple[int, int], ...]
+
+
+def fold(weights: int, extent: Extent, used: Intervals) -> int:
+    """The weights after a step with these samples: any other samples give others."""
+    return zlib.crc32(f"{weights} {extent.epoch} {used}".encode())
+
+
+def joined(parts: Sequence[Intervals]) -> Intervals:
+    """The samples of all members, neighbours put together."""
+    whole: list[tuple[int, int]] = []
+    for start, stop in sorted(interval for part in parts for interval in part):
+        if whole and whole[-1][1] == start:
+            whole[-1] = (whole[-1][0], stop)
+        else:
+            whole.append((start, stop))
+    return tuple(whole)
+
+
+def expected_weights(plan: Plan, epochs: int) -> list[int]:
+    """After each step of a training that nothing disturbs."""
+    weights, cursor = [0], Cursor()
+    while not plan.complete(cursor, epochs):
+        cursor = plan.rolled(cursor)
+        extent = plan.extent_at(cursor)
+        weights.append(fold(weights[-1], extent, ((extent.start, extent.stop),)))
+        cursor = extent.after
+    return weights
+
+
+class Witness:
+    def __init__(self, now: Callable[[], float], expected: list[int]) -> None:
+        self._now = now
+        self._expected = expected
+        self.story: list[tuple[float, str]] = []
+        self.findings: list[str] = []
+        self._worlds: dict[int, World] = {}
+        self._generation = 0  # the highest that was saved
+        self._trained_in = 0  # the newest generation in which a step was completed
+        self._begun_in: dict[int, int] = {}  # the first step that was completed there
+        self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
+        self.steps = 0  # completed, by the furthest
+        self.moved_at = now()  # when that last changed
+        self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
+        self.is_well: Callable[[str], bool] = lambda member: False
+
+    def say(self, text: str) -> None:
+        self.story.append((self._now(), text))
+
+    def find(self, text: str) -> None:
+        if text not in self.findings:
+            self.findings.append(text)
+            self.say(f"FINDING: {text}")
+
+    # --- members ----------------------------------------------------------------------------
+
+    def announced(self, world: World) -> None:
+        known = self._worlds.setdefault(world.generation, world)
+        if known != world:
+            self.find(f"two worlds of generation {world.generation}: {known.names}, {world.names}")
+
+    def completed(self, member: str, generation: int, step: int, weights: int) -> None:
+        """`step` steps are complete on this member."""
+        first = self._begun_in.setdefault(generation, step)
+        if step >= len(self._expected) or weights != self._expected[step]:
+            self.find(f"{member} does not have every sample once after {step} steps")
+        newer = [g for g in self._begun_in if g > generation]
+        if newer and step > first + 1 and step > min(self._begun_in[g] for g in newer):
+            self.find(f"{member} trains on in generation {generation} beside {max(newer)}")
+        if step > self.steps:
+            self.steps, self.moved_at = step, self._now()
+
+    def equal(self, member: str, claims: Sequence[tuple[int, int]]) -> None:
+        """What the members of a step say of their state before it."""
+        if len(set(claims)) > 1:
+            self.find(f"the members of one step with {member} differ: {sorted(set(claims))}")
+
+    # --- the coordinator ----------------------------------------------------------------------
+
+    def decided(self, before: State, after: State) -> None:
+        if after.generation < before.generation:
+            self.find(f"the generation goes back from {before.generation} to {after.generation}")
+        changed = before.phase is not after.phase or before.generation != after.generation
+        if changed and self.decided_next is not None:
+            self.decided_next.set()
+        if after.world != before.world and after.world is not None:
+            self._new_world(after.world)
+        if after.phase in OVER or before.phase in OVER:
+            return
+        for name in before.members.keys() - after.members.keys():
+            gone = before.members[name]
+            let_go = gone.stage is Stage.LEAVING or gone.finished or gone.error
+            if gone.can_give and not let_go and self.is_well(name):
+                self.find(f"{name} holds the state, runs and can be reached, and is given up")
+
+    def _new_world(self, world: World) -> None:
+        self.say(f"world {world.generation}: {' '.join(world.names)}")
+        self.sizes.append((self._now(), world.size))
+        if world.generation < self._generation:
+            self.find(f"world {world.generation} comes after {self._generation}")
+        self._generation = world.generation
