@@ -38,6 +38,7 @@ KINDS = {  # and how often, relative to each other
     "notice_member": 2,
     "notice_host": 1,
 }
+DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 MOST_FAULTS = 8
 STRIKE_WITHIN = 25.0  # seconds
 LONGEST = 12.0
@@ -65,6 +66,11 @@ def choose(rng: random.Random) -> list[Fault]:
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
         at = again.at + rng.random() * 0.2
         faults.append(Fault(at, kind, rng.randrange(1000), rng.random() * 2))
+    if rng.random() < 0.25:  # the coordinator dies over a decision that it has just made
+        at = rng.uniform(2.0, STRIKE_WITHIN)
+        victim = rng.randrange(1000)
+        faults.append(Fault(at, "kill_before_save", victim, 0.0))
+        faults.append(Fault(at + 0.01, rng.choice(DECISIVE), victim, 0.0))
     return sorted(faults, key=lambda fault: fault.at)
 
 
