@@ -1,6 +1,8 @@
 """Notices: a member or a host that is going leaves by a planned change, in time."""
 
+from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
+from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Phase
 from midflight.protocol.messages import Dismiss, Over, Switch
 from tests.coordinator.fake_members import Fate, Health
@@ -221,3 +223,11 @@ def test_a_leaver_that_does_not_come_to_a_boundary_in_time_holds_up_nobody() -> 
     cluster.kill("m1")
     cluster.run(1.0)
     assert untouched(cluster, "m0") and cluster.state.resets == 0
+
+
+def test_the_only_member_s_notice_waits_for_hosts_that_a_restarted_coordinator_expects() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=1)
+    cluster.restart(back=False)
+    _, commands = handle(cluster.state, events.Noticed(cluster.now, "m0", 30.0))
+    told = [c.message for c in commands if isinstance(c, do.Tell)]
+    assert not any(isinstance(message, Dismiss) for message in told), "h1 has free slots"

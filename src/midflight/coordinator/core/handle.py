@@ -220,7 +220,8 @@ def _noticed(draft: Draft, event: events.Noticed) -> None:
     if event.member in draft.state.members and draft.state.phase not in OVER:
         draft.set_member(event.member, notice_until=draft.now + event.notice)
         draft.say(f"{event.member} was told to end and leaves at a step boundary")
-        alone = len(draft.state.members) == 1 and not requests.room(draft)
+        awaited = any(host.awaited for host in draft.state.hosts.values())  # they may have room
+        alone = len(draft.state.members) == 1 and not awaited and not requests.room(draft)
         if draft.state.world is not None and event.member in draft.state.world:
             resize.make_way(draft)
         unborn = draft.state.world is None and draft.state.forming is None
