@@ -16,7 +16,13 @@ from pathlib import Path
 import pytest
 
 from midflight.protocol.messages import Challenge, Refused
-from midflight.protocol.wire import HANDSHAKE_LIMIT, SyncWire, answer_challenge, dial_blocking
+from midflight.protocol.wire import (
+    HANDSHAKE_LIMIT,
+    VERSION,
+    SyncWire,
+    answer_challenge,
+    dial_blocking,
+)
 from midflight.rundir import RunDir
 from tests.e2e.runs import PATIENCE, Run, check_complete, ranked
 
@@ -214,8 +220,8 @@ def test_another_version_of_the_protocol_is_refused_with_both_numbers(training: 
         wire.send(type(hello)(99, hello.role, hello.name, hello.nonce, hello.proof))
         answer = wire.receive()
     assert isinstance(answer, Refused)
-    assert "protocol version 1, the other 99" in answer.reason
-    training.await_line("refused a connection .* version 1, the other 99; run the same")
+    assert f"protocol version {VERSION}, the other 99" in answer.reason
+    training.await_line(f"refused a connection .* version {VERSION}, the other 99; run the same")
     training.progress()
 
 
