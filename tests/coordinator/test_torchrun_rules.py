@@ -182,3 +182,18 @@ def test_a_member_that_ended_before_its_start_was_saved_is_not_started_again() -
     cluster.run(3.0)
     assert cluster.ended == (0, "")
     assert len(cluster.starts) == 1
+
+
+def test_a_node_that_died_with_the_coordinator_excuses_those_who_fail_with_it() -> None:
+    cluster = launched(nodes("h0", "h1", np=4, max_np=4), 4).run(1.0)
+    cluster.agents["h0"].alive = cluster.agents["h0"].connected = False
+    for name in tuple(cluster.agents["h0"].members):
+        cluster.members[name].health = Health.GONE
+    cluster.agents["h0"].members.clear()
+    cluster.restart()  # on h1, which knows that h0 has died
+    cluster.client(lambda now: events.HostLost(now, "h0", dead=True))
+    cluster.kill(*cluster.running, code=1)  # their collectives broke
+    cluster.run(3.0)
+    assert cluster.ended is None
+    assert cluster.state.resets == 0
+    assert {cluster.members[name].host for name in cluster.running} == {"h1"}

@@ -94,7 +94,8 @@ class Hosted:
         return isinstance(self._saving, Spreading)
 
     def lose_host(self, name: str) -> None:
-        self.shell.dispatch(events.HostLost(now(), name))
+        """Its node, which carried the coordinator until now, has died."""
+        self.shell.dispatch(events.HostLost(now(), name, dead=True))
 
     def stop(self, code: int) -> None:
         self.shell.dispatch(events.StopAsked(now(), "interrupted", code))

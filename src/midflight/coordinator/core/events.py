@@ -43,6 +43,7 @@ class HostLost(Event):
     """The agent's connection is gone."""
 
     host: str
+    dead: bool = False  # it is known to have died: it will not come back
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
 def _host_lost(draft: Draft, event: events.HostLost) -> None:
     if event.host not in draft.state.hosts:
         return
-    liveness.host_hung_up(draft, event.host)
+    liveness.host_hung_up(draft, event.host, dead=event.dead)
 
 
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:

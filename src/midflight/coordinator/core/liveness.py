@@ -153,17 +153,18 @@ def watch(draft: Draft) -> None:
     _unexplained_break(draft)
 
 
-def host_hung_up(draft: Draft, name: str) -> None:
+def host_hung_up(draft: Draft, name: str, *, dead: bool) -> None:
     """The agent's connection is gone: the agent has died, or it will come back."""
-    host = draft.state.hosts[name]
-    was_heard = draft.now - host.heard_at <= draft.state.spec.silence
+    state = draft.state
+    was_heard = draft.now - state.hosts[name].heard_at <= state.spec.silence
     draft.set_host(name, connected=False, heard_at=draft.now)
-    if draft.state.mode is Mode.ELASTIC or not was_heard or draft.now < draft.state.lenient_until:
-        return
-    others = any(h.connected for h in draft.state.hosts.values())
-    if others:  # its processes hold no state, and those on other hosts must be started again
-        names = [m.name for m in draft.state.members.values() if m.host == name]
-        gone(draft, names, KILLED, f"its agent on {name} is gone", blameless=True)
+    # Without Midflight its processes hold no state, and those on other hosts must be started again.
+    has_died = state.mode is not Mode.ELASTIC and was_heard and draft.now >= state.lenient_until
+    others = any(host.connected for host in draft.state.hosts.values())
+    if dead or (has_died and others):
+        here = [m for m in state.members.values() if m.host == name and not m.connected]
+        reason = f"its agent on {name} is gone"
+        gone(draft, [member.name for member in here], KILLED, reason, blameless=True)
 
 
 def _lost_hosts(draft: Draft) -> None:
