@@ -1,5 +1,6 @@
 """Guide 1 on the cluster, command by command: a Horovod script, made larger and smaller."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -86,7 +87,9 @@ def test_guide_1_on_the_cluster(jobs: Jobs, tmp_path: Path) -> None:
 
         # All three sizes were trained with, and no iteration was lost or done twice on the way.
         told = terminal.types(f"arena logs {JOB}").out
-        assert re.findall(r"^\[0\]<stdout>:Number of workers: (\d)$", told, re.M) == list("343")
+        # (A world that is formed anew at the same size says its size again, and loses nothing.)
+        sizes = re.findall(r"^\[0\]<stdout>:Number of workers: (\d)$", told, re.M)
+        assert [size for size, _ in itertools.groupby(sizes)] == list("343")
         every = iterations(told)
         assert every == list(range(len(every)))
         terminal.types(f"arena delete {JOB}")

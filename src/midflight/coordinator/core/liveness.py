@@ -347,5 +347,7 @@ def _unexplained_break(draft: Draft) -> None:
         return
     oldest = draft.now - state.spec.silence
     if all(member.connected and member.heard_at >= oldest for member in survivors(state)):
-        draft.say("a collective broke and nobody is missing: forming the world anew", "warning")
+        why = f" ({state.detail})" if state.detail else ""
+        line = f"a collective broke and nobody is missing{why}: forming the world anew"
+        draft.say(line, "warning")
         recover(draft, state.detail or "a collective broke", explained=False)
