@@ -42,15 +42,6 @@ def ask_status(wire: SyncWire) -> Status:
         wire.close()
 
 
-async def ask_status_async(folder: RunDir) -> Status:
-    wire = await call_async(folder)
-    try:
-        wire.send(StatusRequested())
-        return _as_status(await wire.receive())
-    finally:
-        wire.close()
-
-
 def _as_status(answer: object) -> Status:
     if not isinstance(answer, Status):
         raise ProtocolError(f"wanted a Status, got {type(answer).__name__}")

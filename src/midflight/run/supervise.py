@@ -11,9 +11,11 @@ import contextlib
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from midflight.console import say
+from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
@@ -22,7 +24,7 @@ from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
 from midflight.run.claim import Claim, await_successor
 from midflight.run.coordinator import CoordinatorKeeper
-from midflight.run.dial import ask_status_async, call_async
+from midflight.run.dial import call_async
 from midflight.run.discovery import Discovery
 from midflight.run.hosted import HostfileDiscovery
 from midflight.run.hosts import Hosts
@@ -254,7 +256,9 @@ class Supervisor:
 
     async def _job_is_over(self) -> bool:
         try:
-            return (await ask_status_async(self._folder)).phase in _OVER
+            return (
+                await CoordinatorClient(partial(call_async, self._folder)).status()
+            ).phase in _OVER
         except MidflightError:
             return False  # nobody answers: the coordinator is being started again
 
