@@ -56,7 +56,8 @@ def _first_world(draft: Draft) -> None:
     if _newcomers_cannot_wait(draft):
         settle_for_restarts(draft)
         return
-    waited = draft.now - max(state.launched_at, state.started_at)
+    began = max(state.launched_at, state.started_at)
+    waited = draft.now - began
     # still starting, or on their way back
     pending = any(not _is_present(member) for member in state.members.values())
     if pending and waited < spec.start_timeout:
@@ -66,11 +67,11 @@ def _first_world(draft: Draft) -> None:
         formation.form(draft, present)
     elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
         settle_for_restarts(draft)
-    elif waited >= _patience(spec):
+    elif waited >= _patience(spec) or (not pending and _nobody_can_come(draft, began)):
         fail(
             draft,
             f"{spec.min_np} members are needed to start, {len(present)} came up within "
-            f"{_patience(spec):g} s ({hosts.describe_capacity(state, draft.now)})",
+            f"{waited:.0f} s ({hosts.describe_capacity(state, draft.now)})",
         )
     elif not pending:  # too many died: start others where that is possible
         launch(draft, state.wanted - len(present))
@@ -89,6 +90,10 @@ def _newcomers_cannot_wait(draft: Draft) -> bool:
 
 def _is_present(member: MemberState) -> bool:
     return member.connected and member.stage is Stage.JOINED
+
+
+def _nobody_can_come(draft: Draft, began: float) -> bool:
+    return hosts.all_cool_until(draft.state, began + _patience(draft.state.spec))
 
 
 def _patience(spec: JobSpec) -> float:
