@@ -116,6 +116,7 @@ def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
     if event.host in draft.state.hosts:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
         draft.say(f"host {event.host} leaves within {event.notice:g} s")
+        startup.settle_if_restarted(draft)
         if any(m.host == event.host for m in draft.state.named(draft.state.world)):
             resize.make_way(draft)
 

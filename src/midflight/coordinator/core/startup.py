@@ -10,7 +10,7 @@ from midflight.coordinator.core import formation, hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import fail
 from midflight.coordinator.core.placement import launch
-from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage
+from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage, State
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
 
@@ -83,9 +83,21 @@ def _newcomers_cannot_wait(draft: Draft) -> bool:
     What the others have done so far is no more than what they do at each start.
     """
     state = draft.state
-    if state.spec.dialect.max_restarts is None or state.mode is not Mode.UNKNOWN:
-        return False
-    return len(state.members) < state.wanted and bool(hosts.free_slots(state, draft.now))
+    wants_more = len(state.members) < state.wanted
+    return _may_restart(state) and wants_more and bool(hosts.free_slots(state, draft.now))
+
+
+def settle_if_restarted(draft: Draft) -> None:
+    """A host leaves before anybody has called Midflight: under torchrun's rules all start anew.
+
+    Otherwise its workers would be killed at the end of the notice, without a signal before.
+    """
+    if _may_restart(draft.state) and draft.state.members:
+        settle_for_restarts(draft)
+
+
+def _may_restart(state: State) -> bool:
+    return state.spec.dialect.max_restarts is not None and state.mode is Mode.UNKNOWN
 
 
 def _is_present(member: MemberState) -> bool:
