@@ -22,10 +22,11 @@ from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
     TOKEN_FILE,
     ConfigStoreClient,
+    Followed,
     Outdated,
     Stored,
 )
-from midflight.compat.kungfu.config_store import ConfigServer
+from midflight.compat.kungfu.config_store import FOLLOWED_SECONDS, ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
 from midflight.compat.kungfu.following import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
@@ -155,8 +156,7 @@ def _any_name() -> str:
 
 
 def _follow(flags: RunFlags, environ: Mapping[str, str]) -> int:
-    client = ConfigStoreClient(flags.store, flags.token_file or None)
-    client.wait_server(SERVER_SECONDS)
+    client = ConfigStoreClient(flags.store, flags.token_file or None, runner=secrets.token_hex(8))
     first = _first(flags, client)
     wanted = given(flags, len(first.cluster.workers), None, flags.name or _any_name())
     alone = {name: value for name, value in environ.items() if name != JOB_DIR}
@@ -171,10 +171,12 @@ def _follow(flags: RunFlags, environ: Mapping[str, str]) -> int:
 
 def _first(flags: RunFlags, client: ConfigStoreClient) -> Stored:
     """The cluster to begin with: the store's, or else the one that the flags describe."""
+    visitor = ConfigStoreClient(flags.store, flags.token_file or None)  # follows nothing yet
+    visitor.wait_server(SERVER_SECONDS)
     while True:
-        found = client.get()
+        found = visitor.get()
         if found is not None and found.cluster.workers:
-            return found
+            return _followed(client) or found
         if found is not None and not flags.wait_for_store:
             raise UsageError("the config store names no workers; put some, or reset it")
         if not flags.wait_for_store:
@@ -183,6 +185,22 @@ def _first(flags: RunFlags, client: ConfigStoreClient) -> Stored:
                 client.put(make(hosts, flags.np, flags.first_port), absent=True)
         else:
             time.sleep(_LOOK_SECONDS)
+
+
+def _followed(client: ConfigStoreClient) -> Stored | None:
+    """What is there, from now on followed by this launcher; a former one may have just ended."""
+    deadline = time.monotonic() + FOLLOWED_SECONDS + 1.0
+    while True:
+        try:
+            return client.get()
+        except Followed:
+            if time.monotonic() >= deadline:
+                raise UsageError(
+                    f"another kungfu-run follows {client.url}, and starts the workers of all its "
+                    "hosts; start one kungfu-run only, and on other machines the `midflight agent` "
+                    "line that it prints"
+                ) from None
+        time.sleep(_LOOK_SECONDS)
 
 
 def _kept(flags: RunFlags, code: int) -> int:
