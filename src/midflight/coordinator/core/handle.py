@@ -315,8 +315,15 @@ def _switching(change: Change) -> bool:
 
 
 def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
-    if draft.state.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+    state = draft.state
+    if state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return
+    if event.code:
         job_end.stop(draft, event.reason, event.code)
+    elif state.mode is Mode.ELASTIC and state.world is not None:
+        job_end.dismiss_finished(draft)
+    else:
+        job_end.succeed(draft)
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {
