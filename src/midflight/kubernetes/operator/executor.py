@@ -37,6 +37,7 @@ from midflight.kubernetes.api.errors import Rejected, UnknownKind
 from midflight.kubernetes.operator.observed import Pods, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
+from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
 from midflight.kubernetes.resources.pod import Pod
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
@@ -221,7 +222,7 @@ class Executor:
         async def call() -> AsyncWire:
             return await self._dial(job, find())
 
-        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
+        expected = _has_coordinator(job)
         wish = training.Wish(command.members, command.leaving, command.request, command.again)
         try:
             ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
@@ -234,7 +235,7 @@ class Executor:
 
     async def end_training(self, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
-        if not words.uses_midflight(job.spec.command, job.spec.run_in):
+        if not _has_coordinator(job):
             return
         with contextlib.suppress(MidflightError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
@@ -275,6 +276,12 @@ def _chief(found: Pods) -> Pod | None:
 def _chief_uid(found: Pods) -> str:
     chief = _chief(found)
     return chief.uid if chief is not None else ""
+
+
+def _has_coordinator(job: Job) -> bool:
+    """One that the operator may ask: torchruns in every pod agree among themselves."""
+    spec = job.spec
+    return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 
 
 def _owners(obj: Object) -> set[str]:
