@@ -5,6 +5,7 @@ MidflightError
 |-- ProtocolError         a peer sent what this version does not understand
 |   `-- HandshakeRefused  the other side closed the door, and said why
 |-- ConnectionLost        the other side of a wire is gone
+|   `-- FrameForged       somebody on the way has changed what is said on it
 |-- Unreachable           nobody answers at an address
 |-- StoreError            the store cannot do what was asked
 |   |-- StoreUnavailable  it does not answer
@@ -46,6 +47,10 @@ class HandshakeRefused(ProtocolError):
 
 class ConnectionLost(MidflightError):
     """The other side of a wire is gone."""
+
+
+class FrameForged(ConnectionLost):
+    """Somebody on the way has changed what is said on a wire; it cannot be used any more."""
 
 
 class Unreachable(MidflightError):
