@@ -30,6 +30,7 @@ from midflight.console import exit_code_of, say
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
 from midflight.run.dial import ask_status, call
+from midflight.run.interrupts import handled
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
@@ -76,8 +77,8 @@ def random_cluster(generator: random.Random, nodes: int, slots: int, now: Cluste
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
+    with handled([signal.SIGTERM], lambda *_: sys.exit(143)):
+        return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
 
 
 def _manage(words: Sequence[str]) -> int:

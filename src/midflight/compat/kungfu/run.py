@@ -33,6 +33,7 @@ from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.run.claim import claim
 from midflight.run.hosted import JOB_DIR
+from midflight.run.interrupts import handled
 from midflight.run.options import Options, parse
 from midflight.run.supervise import Supervisor
 from midflight.rundir import read_token
@@ -171,10 +172,9 @@ def _kept(flags: RunFlags, code: int) -> int:
     if flags.keep and code == 0:
         say("the workers have finished; -k keeps this process until it is ended")
         ended: list[int] = []  # no Event: its lock may be held by what a signal interrupts
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: ended.append(number))
-        while not ended:
-            time.sleep(_LOOK_SECONDS)
+        with handled((signal.SIGINT, signal.SIGTERM), lambda number, _: ended.append(number)):
+            while not ended:
+                time.sleep(_LOOK_SECONDS)
     return code
 
 
