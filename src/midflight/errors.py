@@ -10,6 +10,7 @@ MidflightError
 |-- StoreError            the store cannot do what was asked
 |   |-- StoreUnavailable  it does not answer
 |   |-- Conflict          somebody else changed the entry first
+|   |-- SealBroken        what is there was not written by this run
 |   `-- LeaseEnded        a lease, and what was bound to it, is no longer there
 |-- DataError             a dataset cannot be fed to an elastic job
 |-- StateError            training state cannot be handed to another member
@@ -77,6 +78,10 @@ class Conflict(StoreError):
         self.key = key
         self.expected = expected
         self.current = current
+
+
+class SealBroken(StoreError):
+    """What is in the store was not written with this run's token, or was changed since."""
 
 
 class LeaseEnded(StoreError):

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.arguments import Parser, count_from, seconds
+from midflight.console import say
 from midflight.errors import UsageError
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.rundir import RunDir
+from midflight.store.urls import has_password
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
@@ -70,7 +72,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
         discovery=given.host_discovery_script,
         hosted=job,
         slots_per_host=given.slots_per_host or 1,
-        store=given.store or (job.store if job else None),
+        store=_store(given) or (job.store if job else None),
         listen=_listen(given.listen, job),
         warm=given.warm,
         verbose=given.verbose,
@@ -89,6 +91,22 @@ def _in_job(job: Hosted, given: argparse.Namespace) -> Hosted | None:
         given.host_discovery_script = None
     given.min_np = given.min_np or given.np or 1
     return job
+
+
+def _store(given: argparse.Namespace) -> str | None:
+    if given.store_file is None:
+        if given.store and has_password(given.store):
+            say(
+                "warning: every user of this machine can see the password in --store; "
+                "put the URL into a file, and name it with --store-file"
+            )
+        return str(given.store) if given.store else None
+    if given.store:
+        raise UsageError("wanted --store or --store-file, got both")
+    try:
+        return Path(given.store_file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--store-file: cannot read {given.store_file}: {error}") from None
 
 
 def _listen(given: str | None, job: Hosted | None) -> str | None:
@@ -183,6 +201,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="where the job's state is kept: a path, sqlite:///PATH, etcd://HOST:PORT,... or "
         "kubernetes://NAMESPACE/NAME, a ConfigMap (default: in the run's folder)",
+    )
+    add(
+        "--store-file",
+        metavar="FILE",
+        help="a file with the URL of the store, which may hold a password that `ps` must not show",
     )
     add(
         "--listen",
