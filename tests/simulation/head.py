@@ -77,7 +77,7 @@ class Keeper(CoordinatorKeeper):
 
     async def _saved(self) -> State | None:
         try:
-            return Saving(self._cluster.store, self._cluster.spec.name).load(now())
+            return Saving(self._cluster.store, self._cluster.spec.name, SECRET).load(now())
         except StoreError:
             return None
 
@@ -91,7 +91,7 @@ class Keeper(CoordinatorKeeper):
     async def _serve(self) -> int:
         cluster = self._cluster
         await asyncio.sleep(cluster.script.startup_seconds / 4)
-        saving = Saving(cluster.store, cluster.spec.name)
+        saving = Saving(cluster.store, cluster.spec.name, SECRET)
         try:
             state = saving.load(now()) or initial(cluster.spec, now())
         except StoreError:
