@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midflight.protocol.job import JobSpec
-from midflight.protocol.messages import Accepted, Challenge, Hello
-from midflight.protocol.wire import FRAME_LIMIT, VERSION, SyncWire, check_hello, new_nonce, proof
+from midflight.protocol.wire import accept_blocking
 from midflight.rundir import RunDir
 
 GONE = object()  # an answer: nobody is there any more
@@ -43,12 +42,7 @@ class FakeCoordinator:
             except OSError:
                 return  # closed: the test is over
             with sock:
-                wire = SyncWire(sock)
-                challenge = Challenge(VERSION, new_nonce())
-                wire.send(challenge)
-                hello: Hello = check_hello(wire.receive(), challenge, secret)
-                wire.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
-                wire.limit = FRAME_LIMIT
+                wire, _ = accept_blocking(sock, secret)
                 self._heard.put(wire.receive())
                 for answer in self._answers:
                     if answer is GONE:

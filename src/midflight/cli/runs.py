@@ -153,7 +153,7 @@ async def _current_status(folder: RunDir) -> Status:
 def last_status(folder: RunDir) -> Status | None:
     """From the store; None if nothing was ever saved."""
     record = read_record(folder)
-    return saved_status(record.store, folder.read_spec().name)
+    return saved_status(record.store, folder.read_spec().name, folder.read_token())
 
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:

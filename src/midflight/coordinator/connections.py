@@ -11,7 +11,7 @@ from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now, ranks
-from midflight.errors import ConnectionLost, MidflightError, ProtocolError
+from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept
 
@@ -33,7 +33,7 @@ class Door:
 
     async def _serve(self, wire: AsyncWire, writer: asyncio.StreamWriter) -> None:
         try:
-            hello = await accept(wire, self._secret)
+            hello = await accept(wire, self._secret, self._shell.state.spec.name)
         except (MidflightError, TimeoutError, OSError) as error:
             reason = str(error) or "it did not say who it is in time"
             # One that hangs up by itself may only have looked who is here.
@@ -48,7 +48,7 @@ class Door:
                 await self._member(hello.name, wire)
             else:
                 await self._client(wire)
-        except ProtocolError as error:
+        except (ProtocolError, FrameForged) as error:
             who = f"{hello.role} {hello.name}"
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
         except ConnectionLost:
@@ -168,8 +168,8 @@ class Door:
                 limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
                 request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
-            case say.StopRequested(reason):
-                self._shell.dispatch(events.StopAsked(now(), reason, 1))
+            case say.StopRequested(reason, complete):
+                self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
                 self._shell.elsewhere(address)
             case say.HostsChanged(hosts):

@@ -33,6 +33,7 @@ from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
 from midflight.run.dial import call_async
+from midflight.run.interrupts import handled
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
@@ -79,8 +80,8 @@ def random_cluster(generator: random.Random, nodes: int, slots: int, now: Cluste
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
+    with handled([signal.SIGTERM], lambda *_: sys.exit(143)):
+        return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
 
 
 def _manage(words: Sequence[str]) -> int:

@@ -94,7 +94,7 @@ class Follower:
         """Which slots the members are in; False if it has not been written down yet."""
         names = [member.name for member in status.members]
         if any(name not in self._slots for name in names):
-            state = await asyncio.to_thread(saved_state, *self._job)
+            state = await asyncio.to_thread(saved_state, *self._job, self._folder.read_token())
             if state is not None:
                 self._slots.update({m.name: m.slot for m in state.members.values()})
         return all(name in self._slots for name in names)
@@ -128,7 +128,7 @@ class Follower:
             return
         self.cleared = True
         try:
-            await self._coordinator.stop("the config store names no workers any more")
+            await self._coordinator.stop("the config store names no workers", complete=True)
         except ConnectionLost:
             self.cleared = False  # it was not heard
 
