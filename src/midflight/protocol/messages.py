@@ -24,6 +24,7 @@ class Hello:
     name: str
     nonce: str
     proof: str
+    run: str = ""  # the run that is meant; "": whichever has this secret
 
 
 @message

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.arguments import Parser, count_from, seconds
+from midflight.console import say
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
@@ -21,6 +22,7 @@ from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.rundir import RunDir
+from midflight.store.urls import has_password
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
@@ -51,6 +53,7 @@ class Given:
     command: tuple[str, ...]
     name: str | None = None
     store: str | None = None
+    store_file: str | None = None  # holds the URL, out of sight of `ps`
     listen: str | None = None
     verbose: bool = False
     np: int | None = None
@@ -113,7 +116,7 @@ def check(given: Given, environ: Mapping[str, str]) -> Options:
         discovery=given.host_discovery_script,
         hosted=job,
         slots_per_host=given.slots_per_host or 1,
-        store=given.store or (job.store if job else None),
+        store=_store(given) or (job.store if job else None),
         listen=_listen(given.listen, job),
         warm=given.warm,
         verbose=given.verbose,
@@ -131,6 +134,22 @@ def _in_job(job: Hosted, given: Given) -> tuple[Hosted | None, Given]:
             return None, given
         given = replace(given, host_discovery_script=None)
     return job, replace(given, min_np=given.min_np or given.np or 1)
+
+
+def _store(given: Given) -> str | None:
+    if given.store_file is None:
+        if given.store and has_password(given.store):
+            say(
+                "warning: every user of this machine can see the password in --store; "
+                "put the URL into a file, and name it with --store-file"
+            )
+        return given.store or None
+    if given.store:
+        raise UsageError("wanted --store or --store-file, got both")
+    try:
+        return Path(given.store_file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--store-file: cannot read {given.store_file}: {error}") from None
 
 
 def _listen(given: str | None, job: Hosted | None) -> str | None:
@@ -218,6 +237,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="where the job's state is kept: a path, sqlite:///PATH, etcd://HOST:PORT,... or "
         "kubernetes://NAMESPACE/NAME, a ConfigMap (default: in the run's folder)",
+    )
+    add(
+        "--store-file",
+        metavar="FILE",
+        help="a file with the URL of the store, which may hold a password that `ps` must not show",
     )
     add(
         "--listen",

@@ -48,7 +48,7 @@ def next_step(workers: Sequence[Address], status: Status, addresses: Mapping[str
         if member.rank is not None and addresses.get(member.name) not in workers
     )
     new = [worker for worker in workers if worker not in addresses.values()]
-    hosts = dict(Counter(one.host for one in (*members, *new)))
+    hosts = dict(Counter([*(m.host for m in members), *(w.host for w in new)]))
     difference = len(workers) - status.wanted + len(surplus)
     if not surplus and not difference:
         return Step(hosts, None)
