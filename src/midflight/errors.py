@@ -15,6 +15,7 @@ MidflightError
 |-- DataError             a dataset cannot be fed to an elastic job
 |-- StateError            training state cannot be handed to another member
 |-- WorldChanged          the step in flight did not happen: the world is another one now
+|-- TorchUnsupported      the installed torch lacks what the runtime needs of it
 |-- GivenUp               the job went on without this member, or waited too long
 |-- JobFailed             the job as a whole ended badly
 |   `-- ScriptFailed      the host discovery script did
@@ -98,6 +99,10 @@ class StateError(MidflightError):
 
 class WorldChanged(MidflightError):
     """The step in flight did not happen: the world is another one now."""
+
+
+class TorchUnsupported(MidflightError):
+    """The installed torch lacks what the runtime needs of it."""
 
 
 class GivenUp(MidflightError):

@@ -17,10 +17,15 @@ GONE = object()  # an answer: nobody is there any more
 class FakeCoordinator:
     """Lets clients in one after the other, writes down what they say and gives its answers."""
 
-    def __init__(self, home: Path, run: str, answers: Sequence[object]) -> None:
+    def __init__(
+        self, home: Path, run: str, answers: Sequence[object], job_in: str | None = None
+    ) -> None:
+        """`job_in`: it is the coordinator of a job in that namespace, instead of a run's."""
         self._heard: queue.Queue[object] = queue.Queue()
         self._answers = answers
         self._folder = RunDir.of(run, {"MIDFLIGHT_HOME": str(home)})
+        if job_in is not None:
+            self._folder = RunDir(home / "jobs" / job_in / run / "run")
         self._folder.create()
         self._folder.make_token()
         self._folder.write_spec(JobSpec(run, ("sh",), 1, 1, 1))

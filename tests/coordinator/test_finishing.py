@@ -52,6 +52,16 @@ def test_steps_that_are_heard_of_after_a_stop_are_in_the_store_too() -> None:
     assert cluster.saved.best_step == max(m.step for m in cluster.members.values()) > before
 
 
+def test_a_job_that_is_told_that_it_is_done_lets_its_members_go_and_has_succeeded() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.client(events.StopAsked, "nobody is wanted any more", 0)
+    cluster.run(2.0)
+    assert cluster.ended == (0, "")
+    assert [word.failed for name in "012" for word in cluster.heard(f"m{name}", Dismiss)] == [
+        False
+    ] * 3
+
+
 def test_nobody_is_dismissed_before_all_have_finished() -> None:
     cluster = near_the_end()
     cluster.mute = {"m2"}

@@ -99,6 +99,7 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
     [
         (training_job(), "elastic-launcher", 47100),
         (pytorch_job(**ELASTIC), "fixed-launcher", 47100),
+        (pytorch_job(["torchrun", "train.py"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(), "fixed-master-0", 23456),
     ],
 )

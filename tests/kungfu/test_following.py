@@ -78,6 +78,7 @@ def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     last = done.stdout.splitlines()[-1]
     assert "training went on after each of" in last
     assert "with 1 to 2 workers" in last
+    assert "detached at step" in done.stdout, "an empty cluster detaches; nobody is killed"
 
 
 def test_the_manager_says_when_training_ends_badly(commands: Commands) -> None:

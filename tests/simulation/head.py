@@ -110,18 +110,18 @@ class Keeper(CoordinatorKeeper):
             server.close()
 
 
-async def resize(cluster: "Cluster", to: int) -> int:
+async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
     """`midflight resize`, as a process of its own; checks that its answer is true."""
 
     async def call() -> AsyncWire:
         return await dial(cluster.address, "client", "resize", SECRET)
 
     witness, asked_at = cluster.witness, cluster.loop.now
-    size = witness.sizes[-1][1] if witness.sizes else 0
+    size = witness.size
     wanted, others = cluster.wanted, cluster.wishes
     cluster.wishes += 1
     try:
-        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), 30.0))
+        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), timeout))
     except Unreachable as error:
         witness.say(f"resize to {to}: nobody answers: {error}")
         return 1

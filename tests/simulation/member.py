@@ -94,6 +94,7 @@ class Training:
         self.cursor = Cursor()
         self.weights = 0
         self.value = 0  # of job.state, set by the script
+        self._next_value: int | None = None
         self.holds_state = False
         self.has_left = False  # a world that goes on without this member
         self.waiting = False
@@ -262,10 +263,8 @@ class Training:
         return zlib.crc32(f"{self.cursor} {self.value}".encode())
 
     def differ(self, value: int) -> None:
-        """The script does on this member what it does not do on the others."""
-        assert self.group is not None
-        self.value = value
-        self.witness.differing.add(self.group.generation)
+        """In its next step the script does on this member what it does not do on the others."""
+        self._next_value = value
 
     async def _agree(self, group: SimGroup) -> bool:
         """Whether this member has received the state."""
@@ -302,6 +301,9 @@ class Training:
         if group.is_cut or seat.generation != group.generation:
             await asyncio.sleep(0.001)  # the feed has nothing for this world
             return
+        if self._next_value is not None:
+            self.value, self._next_value = self._next_value, None
+            self.witness.differing.add(group.generation)
         extent = self._plan.extent_at(self.cursor)
         pieces = self._plan.pieces(extent, seat.rank, seat.size)
         own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)

@@ -210,8 +210,8 @@ class Door:
                 limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
                 request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
-            case say.StopRequested(reason):
-                self._shell.dispatch(events.StopAsked(now(), reason, 1))
+            case say.StopRequested(reason, complete):
+                self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
                 self._shell.elsewhere(address)
             case say.HostsChanged(hosts):

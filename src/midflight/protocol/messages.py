@@ -365,6 +365,7 @@ class StatusRequested:
 @message
 class StopRequested:
     reason: str
+    complete: bool = False  # training is done: members are let go at a boundary, as at its end
 
 
 @message

@@ -128,7 +128,7 @@ class Follower:
             return
         self.cleared = True
         try:
-            await self._coordinator.stop("the config store names no workers any more")
+            await self._coordinator.stop("the config store names no workers", complete=True)
         except ConnectionLost:
             self.cleared = False  # it was not heard
 

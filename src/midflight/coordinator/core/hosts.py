@@ -52,6 +52,13 @@ def all_listed_are_there(state: State, now: float) -> bool:
     )
 
 
+def all_cool_until(state: State, moment: float) -> bool:
+    """Whether nobody can be started before then: the hosts are fixed, and all of them failed."""
+    named = [state.hosts.get(name) for name in state.spec.order]
+    fixed = state.listed is None and bool(named)
+    return fixed and all(host and host.connected and host.cooling_until > moment for host in named)
+
+
 def describe_capacity(state: State, now: float) -> str:
     """One line about where members could be, for errors and `status`."""
     if not state.hosts:

@@ -334,7 +334,7 @@ def _all_at_switch(state: State) -> bool:
 def broke(draft: Draft, generation: int, reason: str) -> None:
     """A collective failed somewhere. Usually the reason is known within milliseconds."""
     if draft.state.suspicion is None and generation in _at_work(draft.state):
-        draft.set(suspicion=draft.now + BREAK_SECONDS, detail=reason)
+        draft.set(suspicion=draft.now + BREAK_SECONDS, suspected=generation, detail=reason)
 
 
 def _at_work(state: State) -> list[int]:
@@ -343,8 +343,12 @@ def _at_work(state: State) -> list[int]:
         return [state.forming.world.generation]
     if state.world is None or state.phase not in TRAINING:
         return []
-    coming = state.change.world if state.change and state.phase is Phase.SWITCHING else None
-    return [world.generation for world in (state.world, coming) if world is not None]
+    change = state.change if state.phase is Phase.SWITCHING else None
+    if change is None or change.world is None:
+        return [state.world.generation]
+    if change.has_been_entered:  # by one, so that all have left the world before it
+        return [change.world.generation]
+    return [state.world.generation, change.world.generation]
 
 
 def _unexplained_break(draft: Draft) -> None:

@@ -17,6 +17,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of
 from midflight.kubernetes.pods.pod import master_port
+from midflight.kubernetes.resources.elastic_policy import rendezvous_port, torchrun_in_every_pod
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
 from midflight.kubernetes.resources.templates import chief_role, part, template_of
@@ -64,7 +65,9 @@ def _token(obj: Object, spec: Spec, token: str) -> dict[str, Any]:
 
 def _service(obj: Object, spec: Spec) -> dict[str, Any]:
     """A name for the chief, before it is ready too; without an address of its own."""
-    if is_elastic(spec):
+    if torchrun_in_every_pod(spec):
+        name, port, purpose = names.master_service(spec.name), rendezvous_port(obj), "rendezvous"
+    elif is_elastic(spec):
         name, port, purpose = names.launcher_service(spec.name), names.PORT, "coordinator"
     else:
         name, port, purpose = names.master_service(spec.name), master_port(obj), "master"

@@ -1,9 +1,10 @@
 """The pod of an instance: the object's own template, with what Midflight needs added to it.
 
 A worker runs an agent, whatever command its template has. The chief runs the user's command, or a
-run over it where the command is what the members are to run. Each instance of a job of fixed size
-runs the user's command, in the environment that Kubeflow's operator gives it, and needs nothing of
-Midflight in its image. Pods never start again by themselves: the controller decides that.
+run over it where the command is what the members are to run. Each instance of a job of fixed size,
+and of an elastic one that starts torchrun, runs the user's command, in the environment that
+Kubeflow's operator gives it, and needs nothing of Midflight in its image. Pods never start again by
+themselves: the controller decides that.
 """
 
 from typing import Any
@@ -16,6 +17,10 @@ from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
 from midflight.kubernetes.pods.environment import POD_IP, environment
 from midflight.kubernetes.pods.security import as_the_image, confined, secure
+from midflight.kubernetes.resources.elastic_policy import (
+    torchrun_in_every_pod,
+    torchrun_variables,
+)
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
@@ -32,6 +37,11 @@ _WITH_RUNTIME = (
     f'export PYTHONPATH="{names.RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
     f'PATH="$PATH:{names.RUNTIME_DIR}/bin"; exec "$0" "$@"'
 )
+# An image whose Python is too old for Midflight's torchrun has its own.
+_OWN_TORCHRUN_IF_THERE = (
+    'if python3 -P -c "import midflight.torchrun" 2>/dev/null; '
+    'then exec python3 -P -m midflight.shims "$@"; fi; exec "$@"'
+)
 
 
 def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> dict[str, Any]:
@@ -45,7 +55,8 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     if pod.get("hostNetwork"):
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
-    main["env"] = environment(main.get("env", []), job, instance, master_port(obj))
+    told = torchrun_variables(obj, job.spec) if torchrun_in_every_pod(job.spec) else None
+    main["env"] = environment(main.get("env", []), job, instance, master_port(obj), told)
     _set_account(pod, job.spec, instance)
     secure(pod, as_the_image(obj))
     _set_command(obj, pod, job, instance)
@@ -120,6 +131,9 @@ def _set_command(obj: Object, pod: dict[str, Any], job: Job, instance: Instance)
             main.pop("args", None)
         return
     main.pop("args", None)
+    if torchrun_in_every_pod(job.spec):
+        main["command"] = ["sh", "-c", _OWN_TORCHRUN_IF_THERE, "sh", *words]
+        return
     if not _is_chief(instance):
         main["command"] = _agent(pod, job, instance)
         return

@@ -17,6 +17,7 @@ from midflight.controller.state import Role
 from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import fields
+from midflight.kubernetes.resources.elastic_policy import torchrun_variables
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import (
     LAUNCHER,
@@ -62,6 +63,7 @@ def spec_of(obj: Object) -> Spec:
     except UsageError as error:
         raise UsageError(_in_terms_of_fields(str(error), kind)) from None
     _check_source(spec)
+    torchrun_variables(obj, spec)  # what it cannot read is refused now, and not with each pod
     return spec
 
 
