@@ -6,6 +6,7 @@ commands only records and requests to the training are used. Pure; `reconciler.p
 first and has it carried out afterwards.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -71,8 +72,9 @@ class Decision:
         return orders(self.job, self.observed) if self.job is not None else []
 
     def _take(self, told: Iterable[events.Event]) -> None:
-        for event in told:
-            self._cluster, commands = handle(self._cluster, event)
+        """Those of one moment at once: a job with a thousand pods is not looked at for each."""
+        for _, together in itertools.groupby(told, key=lambda event: event.at):
+            self._cluster, commands = handle(self._cluster, *together)
             for command in commands:  # those about instances and code follow from the state
                 if isinstance(command, Record):
                     self.records.append(command)
