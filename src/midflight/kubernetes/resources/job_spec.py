@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from midflight.backends.local.code import source_of
+from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
 from midflight.controller.spec_check import LONGEST_NAME, check
 from midflight.controller.state import Role
@@ -64,8 +65,23 @@ def spec_of(obj: Object) -> Spec:
     except UsageError as error:
         raise UsageError(_in_terms_of_fields(str(error), kind)) from None
     _check_source(spec)
+    min_available(obj, spec)
     torchrun_variables(obj, spec)  # what it cannot read is refused now, and not with each pod
     return spec
+
+
+def min_available(obj: Object, spec: Spec) -> int:
+    """How many workers a drain has to leave; 0 means that it may take all of them.
+
+    A job of fixed size has no worker to spare, and a drain would wait for its end.
+    """
+    annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
+    if (said := annotations.get(names.MIN_AVAILABLE)) is None:
+        return spec.least if is_elastic(spec) else 0
+    if not said.isdecimal() or int(said) > MOST_WORKERS:
+        path = fields.join("metadata.annotations", names.MIN_AVAILABLE)
+        raise fields.wrong(path, f"a number of workers up to {MOST_WORKERS}", said)
+    return int(said)
 
 
 def _check_name(obj: Object) -> None:
