@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -81,9 +82,18 @@ def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]
 
 @functools.cache
 def _turn() -> Any:
-    """Read before a collective and written after it, so that TensorFlow keeps them in order."""
-    with tf.init_scope(), tf.device("/CPU:0"):
-        return tf.Variable(0, trainable=False, dtype=tf.int32)
+    """Read before a collective and written after it, so that TensorFlow keeps them in order.
+
+    Made in a thread of its own, where no function is being traced: a function that is traced
+    again may not make variables.
+    """
+
+    def make() -> Any:
+        with tf.device("/CPU:0"):
+            return tf.Variable(0, trainable=False, dtype=tf.int32)
+
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(make).result()
 
 
 def same(tensor: Any) -> Any:
