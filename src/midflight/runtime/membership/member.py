@@ -334,8 +334,8 @@ class Membership:
 
     @property
     def announced(self) -> bool:
-        """Whether a planned change has been heard of, due or not."""
-        return self._switch is not None
+        """Whether a planned change or the end of the job has been heard of, due or not."""
+        return self._switch is not None or self._dismissed is not None
 
     def begin_step(self, step: int) -> bool:
         """The training thread begins this step; False if something has just become due."""

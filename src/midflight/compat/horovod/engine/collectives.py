@@ -12,12 +12,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from midflight.compat.horovod.engine.adasum import adasum
 from midflight.compat.horovod.engine.requests import Request, Response
 from midflight.compat.horovod.engine.work import Work
 from midflight.runtime.group.process_group import Group
+from midflight.runtime.torch_private import copy_each, flatten, unflatten
 
 _OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,
@@ -83,9 +83,9 @@ def _reduce_fused(
         _reduce(group, output, op, prescale, postscale)
         return
     outputs = [output for _, output in pairs]
-    flat = _flatten_dense_tensors([given for given, _ in pairs])
+    flat = flatten([given for given, _ in pairs])
     _reduce(group, flat, op, prescale, postscale)
-    torch._foreach_copy_(outputs, _unflatten_dense_tensors(flat, outputs))
+    copy_each(outputs, unflatten(flat, outputs))
 
 
 def _reduce(group: Group, tensor: Tensor, op: str, prescale: float, postscale: float) -> None:
