@@ -93,7 +93,7 @@ def hook_class() -> Any:
 
         def on_train_begin(self, logs: Any = None) -> None:
             peer().hold("keras", KerasState(self.model))
-            self._built = self.model.built
+            self.shared = self.model.built
             self._begin()
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -101,18 +101,23 @@ def hook_class() -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if self.progress.exit_reason is None:
-                if not self._built:  # the first batch has, on all workers
-                    share(self.model)
-                    self._built = True
-                average(self.model)
-                if not self.progress.end():
-                    self.model.stop_training = True
+                end_batch(self)
 
         def _begin(self) -> None:
             if self.progress.exit_reason is None and self.progress.begin():
                 share(self.model)
 
     return Hook
+
+
+def end_batch(hook: Any) -> None:
+    """Exchange what the batch has changed, and follow the cluster."""
+    if not hook.shared:  # the model was built by this batch, on all workers
+        share(hook.model)
+        hook.shared = True
+    average(hook.model)
+    if not hook.progress.end():
+        hook.model.stop_training = True
 
 
 def share(model: Any) -> None:
