@@ -18,8 +18,7 @@ from midflight.chaos.strikes import Strikes
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, StoreError, Unreachable
 from midflight.protocol.messages import Status
-from midflight.run.record import read_record
-from midflight.run.saved import saved_status
+from midflight.run.saved import last_status
 from midflight.rundir import RunDir
 
 LOOK = 0.1  # seconds between two questions to the coordinator
@@ -159,7 +158,7 @@ class Monkey:
 
     def _saved_end(self) -> Seen | None:
         try:
-            last = saved_status(read_record(self._folder).store, self._folder.read_spec().name)
+            last = last_status(self._folder)
         except StoreError:  # away for now, as the coordinator is
             return None
         return Seen(last.phase, last.step) if last is not None and last.phase in OVER else None

@@ -25,8 +25,7 @@ from midflight.protocol.messages import Status
 from midflight.protocol.views import JobView
 from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
-from midflight.run.record import read_record
-from midflight.run.saved import ENDED, saved_status
+from midflight.run.saved import ENDED, last_status
 from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
@@ -148,12 +147,6 @@ async def _current_status(folder: RunDir) -> Status:
                 say(f"warning: {error}; this is what was last saved")
                 return last
         await asyncio.sleep(_PAUSE)
-
-
-def last_status(folder: RunDir) -> Status | None:
-    """From the store; None if nothing was ever saved."""
-    record = read_record(folder)
-    return saved_status(record.store, folder.read_spec().name, folder.read_token())
 
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:

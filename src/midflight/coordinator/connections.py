@@ -5,6 +5,7 @@ import contextlib
 import itertools
 from typing import Any
 
+from midflight.coordinator.admission import Strangers, Throttle, most_strangers
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Request, State
 from midflight.coordinator.core.status import status
@@ -50,6 +51,8 @@ class Door:
         self._printer = printer
         self._keys = Keys()
         self._placements = Placements()
+        self.strangers = Strangers(most_strangers())
+        self.refusals = Throttle(lambda line, level: printer.say(line, level))
         self._tickets = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,15 +61,22 @@ class Door:
             await self._serve(AsyncWire(reader, writer), writer)
 
     async def _serve(self, wire: AsyncWire, writer: asyncio.StreamWriter) -> None:
+        stranger = self.strangers.admit(wire.peer_host, now(), wire.abort)
+        if stranger is None:
+            self.refusals.say(f"refused a connection from {wire.peer}: too many wait", "warning")
+            wire.abort()
+            return
         try:
             hello = await accept(wire, self._secret, self._shell.state.spec.name)
         except (MidflightError, TimeoutError, OSError) as error:
             reason = str(error) or "it did not say who it is in time"
             # One that hangs up by itself may only have looked who is here.
             level = "debug" if isinstance(error, ConnectionLost) else "warning"
-            self._printer.say(f"refused a connection from {wire.peer}: {reason}", level)
+            self.refusals.say(f"refused a connection from {wire.peer}: {reason}", level)
             wire.close()
             return
+        finally:
+            self.strangers.leave(stranger)
         try:
             if hello.role == "agent":
                 await self._agent(hello.name, wire)

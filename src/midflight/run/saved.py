@@ -6,6 +6,8 @@ from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.core.status import status
 from midflight.coordinator.saved_state import Saving, forget
 from midflight.protocol.messages import Status
+from midflight.run.record import read_record
+from midflight.rundir import RunDir
 from midflight.store.urls import open_store
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
@@ -17,8 +19,9 @@ def saved_state(store_url: str, name: str, secret: bytes) -> State | None:
         return Saving(store, name, secret).load(time.monotonic())
 
 
-def saved_status(store_url: str, name: str, secret: bytes) -> Status | None:
-    state = saved_state(store_url, name, secret)
+def last_status(folder: RunDir) -> Status | None:
+    """How the run of this folder did when that was last saved; None if it never was."""
+    state = saved_state(read_record(folder).store, folder.read_spec().name, folder.read_token())
     return None if state is None else status(state, time.monotonic())
 
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from midflight.arguments import count_from
 from midflight.cli import flags, program, scale_operations
 from midflight.cli.cluster import is_kubernetes
-from midflight.cli.runs import OVER, choose_training, client_of, is_live_run, last_status
+from midflight.cli.runs import OVER, choose_training, client_of, is_live_run
 from midflight.console import say
 from midflight.coordinator.client import Patience
 from midflight.errors import JobFailed, Unreachable, UsageError
 from midflight.protocol.messages import ResizeRequested
+from midflight.run.saved import last_status
 from midflight.rundir import RunDir
 
 PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon
@@ -23,6 +24,7 @@ PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is starte
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
+    _check_size(options)
     name, namespace = options.name, options.said_namespace
     if is_kubernetes() and not is_live_run(name, namespace):
         return _resize_job(options, options.namespace)
@@ -38,8 +40,6 @@ def _resize_job(options: argparse.Namespace, namespace: str) -> int:
             f"{options.name} is a job, which has workers: give --to N, or use "
             f"`{program.name()} scaleout` or `scalein` (its --pod-names chooses them)"
         )
-    if options.to is None:
-        raise UsageError('required flag(s) "to" not set')
     options.namespace = namespace
     wish = {"to": options.to, "timeout": options.timeout, "partial": options.partial}
     return scale_operations.ask(options, options.name, wish)
@@ -65,13 +65,16 @@ def _resize_run(options: argparse.Namespace, folder: RunDir) -> int:
     return 0
 
 
-def _request(options: argparse.Namespace) -> ResizeRequested:
+def _check_size(options: argparse.Namespace) -> None:
     others = bool(options.add or options.remove or options.remove_member)
     if (options.to is not None) == others:
         raise UsageError(
             "wanted either --to N, or --add N, --remove N or --remove-member NAME; "
             f"got {'both' if others else 'none of them'}"
         )
+
+
+def _request(options: argparse.Namespace) -> ResizeRequested:
     names = tuple(dict.fromkeys(options.remove_member))
     if options.partial or options.output:
         raise UsageError("--partial and -o are for a job, and this is a run")
