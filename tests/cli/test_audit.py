@@ -203,6 +203,24 @@ def test_what_the_runtime_writes_can_be_read(tmp_path: Path) -> None:
     assert records == [record for record in worlds(2) if record.rank == 1]
 
 
+def test_steps_made_while_the_disk_was_full_are_written_when_there_is_room(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from midflight.runtime.data.ledger import Ledger
+    from midflight.runtime.data.sampler import ElasticBatchSampler
+    from midflight.runtime.data.schedule import Schedule
+
+    path = tmp_path / "m1.jsonl"
+    path.symlink_to("/dev/full")
+    sampler = ElasticBatchSampler(PLAN, Schedule(Seat(1, 1, 2)))
+    ledger = Ledger(str(tmp_path), "m1")
+    for number, indices in enumerate(sampler):
+        if number == 2:
+            path.unlink()
+        ledger.write(sampler.issued.popleft(), len(indices), 0)
+    ledger.close()
+    assert parse("m1", path.read_text()) == ([r for r in worlds(2) if r.rank == 1], [])
+
+
 # --- members that differed ----------------------------------------------------------------------
 
 
@@ -339,4 +357,4 @@ def test_ledgers_may_lie_in_a_folder_of_their_own(
 
 def test_an_unknown_run_is_named(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nobody"]) == 1
-    assert "no run is named 'nobody'; known runs: demo" in capsys.readouterr().err
+    assert "no run or job is named 'nobody'; known runs: demo" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from midflight.kubernetes.operator import reconciler
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor
-from midflight.kubernetes.operator.orders import Observed
+from midflight.kubernetes.operator.observed import Observed
 from midflight.kubernetes.operator.reconciler import JobReconciler
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.resources.job_spec import spec_of

@@ -23,6 +23,7 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
+from midflight.runtime import torch_private
 from midflight.runtime.data.feed import Feed
 from midflight.runtime.data.ledger import Ledger
 from midflight.runtime.data.plan import Cursor, Seat
@@ -56,6 +57,7 @@ class Session:
         deterministic: int | None = None,
         verify_every: int | None = None,
     ) -> None:
+        torch_private.check()
         plain: dict[str, Any] = {}
         self._values = Values(plain)
         self.holdings = Holdings(objects, plain)

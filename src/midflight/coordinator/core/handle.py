@@ -116,6 +116,7 @@ def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
     if event.host in draft.state.hosts:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
         draft.say(f"host {event.host} leaves within {event.notice:g} s")
+        startup.settle_if_restarted(draft)
         if any(m.host == event.host for m in draft.state.named(draft.state.world)):
             resize.make_way(draft)
 
@@ -314,8 +315,15 @@ def _switching(change: Change) -> bool:
 
 
 def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
-    if draft.state.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+    state = draft.state
+    if state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return
+    if event.code:
         job_end.stop(draft, event.reason, event.code)
+    elif state.mode is Mode.ELASTIC and state.world is not None:
+        job_end.dismiss_finished(draft)
+    else:
+        job_end.succeed(draft)
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {

@@ -145,6 +145,11 @@ class Change:
     step: int = 0
     resumed: bool = False  # read from the store: who has settled is not known
 
+    @property
+    def has_been_entered(self) -> bool:
+        """Whether a member is in the next world: all who stay have left the one before by then."""
+        return self.world is not None and not self.settled.isdisjoint(self.world.names)
+
 
 @dataclass(frozen=True)
 class Forming:
@@ -189,6 +194,7 @@ class State:
     stalls: int = 0  # unplanned worlds in a row without a completed step
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
+    suspected: int = 0  # the generation in which it broke
     blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke

@@ -17,6 +17,7 @@ from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
+from midflight.runtime import torch_private
 from midflight.runtime.group.keystore import KeyLine
 from midflight.runtime.group.process_group import Group, is_communication_error
 from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order
@@ -50,6 +51,7 @@ class Change:
 class Standing:
     def __init__(self, environ: Mapping[str, str] = os.environ, backend: str = "gloo") -> None:
         """`backend`: gloo or nccl, of the groups of all worlds."""
+        torch_private.check()
         self.env = WorkerEnv.from_env(environ)
         self.newcomer = self.env is not None and self.env.joiner
         self.arrived = False
