@@ -25,7 +25,13 @@ from midflight.kubernetes.resources.elastic_policy import (
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
-from midflight.kubernetes.resources.templates import main_container, part, template_of, thaw
+from midflight.kubernetes.resources.templates import (
+    main_container,
+    part,
+    template_mark,
+    template_of,
+    thaw,
+)
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
@@ -78,7 +84,10 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
                 **gang.labels(obj, job.spec),
                 **labels_of(job.spec, instance),
             },
-            **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
+            "annotations": {
+                **meta.get("annotations", {}),
+                names.TEMPLATE: template_mark(obj, instance.role),
+            },
             "ownerReferences": [owner_reference(obj)],
         },
         "spec": pod,
