@@ -72,8 +72,9 @@ def master_service(job: str) -> str:
     return f"{job}-master-0"
 
 
-def token_secret(job: str) -> str:
-    return f"{job}-token"
+def token_secret(job: str, uid: str) -> str:
+    """With a part of the job's uid, so that nobody can have made it before there was a job."""
+    return f"{job}-token-{uid[:8]}"
 
 
 def config_map(job: str) -> str:

@@ -211,7 +211,7 @@ def _set_account(pod: dict[str, Any], spec: Spec, instance: Instance) -> None:
 def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance) -> None:
     spec = job.spec
     if is_elastic(spec):
-        volumes.add_token(pod, spec.name)
+        volumes.add_token(pod, names.token_secret(spec.name, job.uid))
         volumes.add_job_folder(pod)
         if _is_chief(instance):
             volumes.add_hosts(pod, spec.name)
