@@ -191,7 +191,6 @@ def test_one_quoted_command_after_two_dashes_is_for_the_shell() -> None:
     assert command(["--", "echo $HOME;\n  echo two"]) == "echo $HOME; echo two"
 
 
-
 def test_flags_win_over_the_file_and_the_file_over_defaults() -> None:
     file: dict[str, Any] = {
         "namespace": "lab",
