@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.controller import events
-from midflight.controller.commands import AskResize
+from midflight.controller.commands import AskResize, StartInstance, StopInstance
 from midflight.controller.spec import Sync
 from midflight.controller.state import Code, Job, Phase, Stage
 from midflight.kubernetes.operator.decision import NO_SCRIPT, Decision
-from midflight.kubernetes.operator.orders import CreatePod, Observed
+from midflight.kubernetes.operator.observed import Observed
 from midflight.kubernetes.resources.status import Saved, scaler_status
 from tests.kubernetes.jobs import NOW, pod, pods_of, running, spec
 
@@ -38,7 +38,7 @@ def scaler(kind: str, name: str, request: dict[str, Any], **more: Any) -> dict[s
 
 def test_a_new_job_wants_all_of_its_pods_at_once():
     look = decide_first(spec())
-    wanted = [each for each in look.orders if isinstance(each, CreatePod)]
+    wanted = [each for each in look.orders if isinstance(each, StartInstance)]
     assert [each.instance for each in wanted] == ["demo-launcher", "demo-worker-0", "demo-worker-1"]
 
 
@@ -54,6 +54,16 @@ def test_it_runs_as_soon_as_the_least_number_of_workers_does():
     assert "no room" in look.job.reason
 
 
+def test_a_scalein_by_count_takes_a_worker_that_waits_before_one_that_runs():
+    job = running()
+    waits = replace(job.instances["demo-worker-0"], stage=Stage.STARTING, node="")
+    job = replace(job, instances={**job.instances, waits.name: waits})
+    pods = {**pods_of(job), waits.name: pod(waits.name, "Pending", waits_for="no room", node="")}
+    look = decide(job, pods=pods, scalers=[scaler("ScaleIn", "demo-1", {"count": 1})])
+    assert look.job is not None
+    assert [o.workers for o in look.job.operations] == [("demo-worker-0",)]
+
+
 def test_a_scale_object_with_a_script_is_carried_out_and_says_that_the_script_is_not():
     look = decide(scalers=[scaler("ScaleOut", "demo-1", {"count": 1}, script="/scaleout.sh")])
     assert look.job is not None
@@ -66,13 +76,19 @@ def test_a_scale_object_with_a_script_is_carried_out_and_says_that_the_script_is
 def test_a_scale_object_is_accepted_once_and_asks_the_training():
     made = scaler("ScaleOut", "demo-1", {"count": 1})
     look = decide(scalers=[made])
-    (request,) = look.requests
-    assert isinstance(request, AskResize)
-    assert request.members == 3
-    again = decide(look.job, scalers=[made])
+    (request,) = [each for each in look.orders if isinstance(each, AskResize)]
+    assert (request.members, request.again) == (3, False)
+    again = decide(look.job, scalers=[made], asking={request.request})
     assert again.job is not None
     assert [o.id for o in again.job.operations] == ["demo-1"]
-    assert again.requests == []
+    assert not [each for each in again.orders if isinstance(each, AskResize)]
+
+
+def test_an_operator_that_takes_over_asks_the_same_request_again():
+    look = decide(scalers=[scaler("ScaleOut", "demo-1", {"count": 1})])
+    (first,) = [each for each in look.orders if isinstance(each, AskResize)]
+    taken_over = decide(look.job, asked_before={first.request})
+    assert replace(first, again=True) in taken_over.orders
 
 
 def test_a_scale_object_of_a_name_that_was_used_before_is_another_one():
@@ -191,7 +207,8 @@ def test_a_lost_launcher_is_started_again_and_the_workers_are_left_alone():
     job = running()
     pods = {name: each for name, each in pods_of(job).items() if name != "demo-launcher"}
     look = decide(job, pods=pods)
-    assert look.orders == [CreatePod("demo-launcher")]
+    changes = [each for each in look.orders if isinstance(each, StartInstance | StopInstance)]
+    assert changes == [StartInstance(look.key, "demo-launcher", 2)]
     assert look.job is not None
     assert look.job.phase is Phase.RUNNING
 

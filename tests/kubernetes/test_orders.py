@@ -2,22 +2,32 @@
 
 from dataclasses import replace
 
-from midflight.controller import events
-from midflight.controller.state import Code, Phase, Stage
-from midflight.kubernetes.operator.orders import (
-    CreateCodePod,
-    CreatePod,
-    DeletePod,
-    Observed,
-    begins_anew,
-    launcher_ip,
-    news,
-    next_look,
-    orders,
-)
+from midflight.controller import events, roster
+from midflight.controller import orders as controller
+from midflight.controller.commands import FetchCode, Order, StartInstance, StopInstance
+from midflight.controller.state import Code, Job, Phase, Stage
+from midflight.kubernetes.operator.observed import Observed, Pods, begins_anew, launcher_ip
 from tests.kubernetes.jobs import NOW, instance, pod, pods_of, running
 
+KEY = "default/demo"
 WORKER = "demo-worker-1"
+
+
+def news(job: Job, observed: Observed) -> list[events.Event]:
+    return controller.news(job, observed.instances)
+
+
+def orders(job: Job, observed: Observed) -> list[Order]:
+    """With a hostfile that is as it should be."""
+    return controller.orders(job, replace(observed, hosts=roster.hosts(job)).instances)
+
+
+def next_look(job: Job, pods: Pods) -> float | None:
+    return controller.next_look(job, Observed(NOW, pods).instances)
+
+
+def gone(name: str, grace: float, **more: object) -> StopInstance:
+    return StopInstance(KEY, name, 1, grace, **more)
 
 
 def with_worker(stage: Stage, **more: object) -> object:
@@ -60,7 +70,7 @@ def test_a_pod_that_was_never_made_is_made_and_nothing_is_told():
     job = with_worker(Stage.STARTING)
     pods = {name: each for name, each in pods_of(job).items() if name != WORKER}
     assert news(job, Observed(NOW, pods)) == []
-    assert orders(job, Observed(NOW, pods)) == [CreatePod(WORKER)]
+    assert orders(job, Observed(NOW, pods)) == [StartInstance(KEY, WORKER, 1)]
 
 
 def test_an_evicted_pod_is_lost_and_a_failed_one_has_ended_with_its_code():
@@ -103,21 +113,21 @@ def test_the_pod_of_an_earlier_attempt_is_no_news_and_goes_before_the_next_is_ma
     job = with_worker(Stage.STARTING, attempt=2)
     old = pod(WORKER, "Failed", attempt=1, code=1)
     assert news(job, Observed(NOW, pods_of(job, demo_worker_1=old))) == []
-    assert orders(job, Observed(NOW, pods_of(job, demo_worker_1=old))) == [DeletePod(WORKER, 1)]
+    assert orders(job, Observed(NOW, pods_of(job, demo_worker_1=old))) == [gone(WORKER, 0.0)]
     leaving = replace(old, ends_at=NOW + 1)
     assert orders(job, Observed(NOW, pods_of(job, demo_worker_1=leaving))) == []
 
 
 def test_a_pod_that_is_to_stop_has_the_time_that_is_left():
     job = with_worker(Stage.STOPPING, stop_by=NOW + 10)
-    assert orders(job, Observed(NOW, pods_of(job))) == [DeletePod(WORKER, 10)]
-    assert orders(job, Observed(NOW + 60, pods_of(job))) == [DeletePod(WORKER, 1)]
+    assert orders(job, Observed(NOW, pods_of(job))) == [gone(WORKER, 10.0)]
+    assert orders(job, Observed(NOW + 60, pods_of(job))) == [gone(WORKER, 0.0)]
 
 
 def test_a_pod_that_nobody_wants_goes():
     job = running()
     assert orders(job, Observed(NOW, pods_of(job, demo_worker_7=pod("demo-worker-7")))) == [
-        DeletePod("demo-worker-7", 1)
+        gone("demo-worker-7", 0.0)
     ]
 
 
@@ -128,14 +138,14 @@ def test_a_pod_whose_node_does_not_answer_is_taken_off_the_list():
     assert orders(job, Observed(NOW + 1, pods)) == []
     late = next_look(job, pods)
     assert late is not None
-    assert orders(job, Observed(late, pods)) == [DeletePod(WORKER, 0)]
+    assert orders(job, Observed(late, pods)) == [gone(WORKER, 0.0, force=True)]
 
 
 def test_a_pod_that_is_to_go_from_a_node_that_is_not_heard_of_is_not_waited_for():
     job = running()
     pods = pods_of(job, demo_worker_1=pod(WORKER, ends_at=NOW + 30))
     assert orders(job, Observed(NOW, pods)) == []
-    assert orders(job, Observed(NOW, pods, {"node-1"})) == [DeletePod(WORKER, 0)]
+    assert orders(job, Observed(NOW, pods, {"node-1"})) == [gone(WORKER, 0.0, force=True)]
     assert orders(job, Observed(NOW, pods_of(job), {"node-1"})) == []  # the cluster decides when
 
 
@@ -146,16 +156,16 @@ def test_ended_pods_stay_for_their_logs_unless_the_policy_is_all():
     pods = {name: pod(name, "Succeeded", code=0) for name in over}
     assert orders(job, Observed(NOW, pods)) == []
     strict = replace(job, spec=replace(job.spec, clean_policy="All"))
-    assert {order.name for order in orders(strict, Observed(NOW, pods))} == set(over)
+    assert {order.instance for order in orders(strict, Observed(NOW, pods))} == set(over)
 
 
 def test_code_is_looked_up_by_one_pod_which_goes_when_it_is_known():
     job = running(phase=Phase.PENDING, instances={}, code=Code.FETCHING)
-    assert orders(job, Observed(NOW, {})) == [CreateCodePod()]
+    assert orders(job, Observed(NOW, {})) == [FetchCode(KEY)]
     fetcher = replace(pod("demo-code"), role="code")
     assert orders(job, Observed(NOW, {"demo-code": fetcher})) == []
     known = replace(job, code=Code.READY)
-    assert orders(known, Observed(NOW, {"demo-code": fetcher})) == [DeletePod("demo-code", 1)]
+    assert orders(known, Observed(NOW, {"demo-code": fetcher})) == [gone("demo-code", 0.0)]
 
 
 def test_the_launcher_is_reached_only_while_it_runs():
@@ -171,13 +181,13 @@ def test_at_the_end_of_a_job_pods_have_a_moment_to_end_by_themselves_and_keep_th
     assert orders(over, Observed(NOW + 1, pods_of(over))) == []
     late = next_look(over, pods_of(over))
     assert late is not None
-    assert orders(over, Observed(late, pods_of(over))) == [DeletePod(WORKER, 4)]
+    assert orders(over, Observed(late, pods_of(over))) == [gone(WORKER, 4.0)]
     deleting = replace(over, deleting=True)
-    assert orders(deleting, Observed(NOW + 1, pods_of(over))) == [DeletePod(WORKER, 9)]
+    assert orders(deleting, Observed(NOW + 1, pods_of(over))) == [gone(WORKER, 9.0)]
 
 
 def test_a_launcher_that_follows_another_while_nothing_runs_begins_anew():
-    made = [CreatePod("demo-launcher")]
+    made = [StartInstance(KEY, "demo-launcher", 2)]
     job = running()
     second = instance("demo-launcher", Stage.STARTING, attempt=2)
     anew = replace(job, phase=Phase.PENDING, instances={"demo-launcher": second})

@@ -16,7 +16,9 @@ from midflight.protocol.messages import (
     MemberBroke,
     MemberJoined,
     MemberLeaving,
+    MemberSettled,
     Over,
+    Prepare,
     Switch,
 )
 from midflight.protocol.world import Member, World
@@ -100,6 +102,29 @@ def test_a_break_while_a_world_is_entered_is_said_again_after_a_reconnect() -> N
     assert isinstance(order, Enter)
     member.broke(order.coming.group, 0, "closed by peer")  # nobody hears that
     assert [m.generation for m in member.pending() if isinstance(m, MemberBroke)] == [2]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_what_breaks_in_a_world_that_was_left_at_a_switch_is_no_news(stays: bool) -> None:
+    """Others close their ends of the old world when they have left it, sooner or later."""
+    with Coordinators(OURS, hangs_up=False).serving() as coordinator:
+        member = a_member(step=5, coordinator=coordinator.address)
+        member.link.start()
+        coordinator.first(MemberJoined)
+        after = world(2, "m0" if stays else "m1")
+        if stays:
+            member.hear(Prepare(after, ()))
+        member.hear(Switch(after, (), 6))
+        assert isinstance(block(member.next_order(6)), Enter if stays else Leave)
+        assert member.group is not None
+        member.broke(member.group, 6, "another member has gone")
+        member.say_settled(2)
+        words = []
+        while not isinstance(word := coordinator.met.get(timeout=PATIENCE), MemberSettled):
+            words.append(word)
+        again = member.pending()
+        member.link.close()
+    assert not [word for word in (*words, *again) if isinstance(word, MemberBroke)]
 
 
 @contextmanager

@@ -7,6 +7,7 @@ every sample of every step goes into, so a sample that is lost or used twice is 
 
 import asyncio
 import random
+import zlib
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,7 +20,7 @@ from midflight.runtime.data.plan import Cursor, Plan, Seat
 from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.membership.driver import Driver
 from midflight.runtime.membership.link import Link
-from midflight.runtime.membership.member import Enter, Membership
+from midflight.runtime.membership.member import Enter, Leave, Membership, Order
 from midflight.runtime.state.claims import NEWCOMER, Claim, settle
 from midflight.runtime.state.relay import relay
 from tests.simulation.coming import SimComing
@@ -72,6 +73,12 @@ class SimMembership(Membership):
         super().give_up(reason)
         self._training.news.set()
 
+    def _due_now(self, step: int) -> Order | None:
+        order = super()._due_now(step)
+        if isinstance(order, Leave):
+            self._training.has_left = True
+        return order
+
     async def _wait_for_news(self, seconds: float | None) -> bool:
         self._training.news.clear()
         try:
@@ -101,7 +108,10 @@ class Training:
         self._rng = random.Random(f"{env.member} {fabric.rng.random()}")
         self.cursor = Cursor()
         self.weights = 0
+        self.value = 0  # of job.state, set by the script
+        self._next_value: int | None = None
         self.holds_state = False
+        self.has_left = False  # a world that goes on without this member
         self.waiting = False
         self.moved = 0
         self.news = asyncio.Event()
@@ -197,14 +207,23 @@ class Training:
         if not order.planned or newcomer or received:
             self._schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
+        self.has_left = False
 
     def _claim(self, rank: int) -> Claim:
         if not self.holds_state:
             return replace(NEWCOMER, can_give=rank == 0)
         cursor = self.cursor
         return Claim(
-            self._trained_in, cursor.step, cursor.epoch, cursor.position, self.weights, True
+            self._trained_in, cursor.step, cursor.epoch, self._digest(), self.weights, True
         )
+
+    def _digest(self) -> int:
+        """Of what is no tensor."""
+        return zlib.crc32(f"{self.cursor} {self.value}".encode())
+
+    def differ(self, value: int) -> None:
+        """In its next step the script does on this member what it does not do on the others."""
+        self._next_value = value
 
     async def _agree(self, group: SimGroup) -> bool:
         """Whether this member has received the state."""
@@ -212,7 +231,7 @@ class Training:
             return False
         answers = await group.gather(self._claim(group.rank).to_numbers())
         outcome = settle([Claim.from_numbers(numbers) for numbers in answers])
-        mine = (self.cursor, self.weights, self._trained_in)
+        mine = (self.cursor, self.weights, self._trained_in, self.value)
         received = None
         for source, target in chain.from_iterable(relay(outcome.givers, outcome.receivers)):
             if group.rank in (source, target):
@@ -226,7 +245,7 @@ class Training:
                 if group.rank == target:
                     received = state[0]
         if received is not None:
-            self.cursor, self.weights, self._trained_in = received
+            self.cursor, self.weights, self._trained_in, self.value = received
         return received is not None
 
     def _has_moved(self) -> None:
@@ -240,20 +259,24 @@ class Training:
         if group.is_cut or seat.generation != group.generation:
             await asyncio.sleep(0.001)  # the feed has nothing for this world
             return
+        if self._next_value is not None:
+            self.value, self._next_value = self._next_value, None
+            self.witness.differing.add(group.generation)
         extent = self._plan.extent_at(self.cursor)
         pieces = self._plan.pieces(extent, seat.rank, seat.size)
         own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)
         await self._pass(self._script.step_seconds)
         self.waiting = True
         try:
-            answers = await group.gather((own, (self.cursor.step, self.weights)))
+            answers = await group.gather((own, (self.cursor.step, self.weights), self.value))
         except WorldChanged as error:
             self._driver.broke(error)
             return
         finally:
             self.waiting = False
-        self.witness.equal(self.env.member, [claim for _, claim in answers])
-        used = joined([part for part, _ in answers])
+        self.witness.equal(self.env.member, [claim for _, claim, _ in answers])
+        self.witness.same_values(group.generation, [value for _, _, value in answers])
+        used = joined([part for part, _, _ in answers])
         self.weights = fold(self.weights, extent, used)
         self.cursor = extent.after
         self._trained_in = group.generation

@@ -31,6 +31,7 @@ class StopInstance:
     instance: str
     attempt: int
     grace: float
+    force: bool = False  # it is late, or nobody answers for it: it is not waited for
 
 
 @dataclass(frozen=True)
@@ -76,4 +77,5 @@ class Record:
     message: str
 
 
-Command = FetchCode | StartInstance | StopInstance | WriteHosts | AskResize | RemoveJob | Record
+Order = FetchCode | StartInstance | StopInstance | WriteHosts | AskResize
+Command = Order | RemoveJob | Record

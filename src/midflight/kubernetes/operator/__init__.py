@@ -2,6 +2,6 @@
 
 `informer.py` and `cache.py` hold what the API server says, `reconciler.py` reconciles one job
 whenever something about it changes, `executor.py` carries out what was decided, and
-`leader_election.py` makes sure that one operator leads. `decision.py`, `orders.py` and
-`scale_requests.py` are pure: they decide, on top of `midflight.controller`.
+`leader_election.py` makes sure that one operator leads. `decision.py`, `observed.py`
+and `scale_requests.py` are pure: they decide, on top of `midflight.controller`.
 """

@@ -1,32 +1,25 @@
 """One pass over a job, decided and not yet carried out.
 
 It tells the controller what is observed, in a fixed order, and collects what comes of it.
-Pods are created and deleted as `orders` says, which looks at the state alone: of the controller's
-commands only records and requests to the training are used. Pure; `reconciler.py` saves the outcome
-first and has it carried out afterwards.
+What is then to be done follows from the state alone (`controller/orders.py`). Pure; `reconciler.py`
+saves the outcome first and has it carried out afterwards.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from midflight.controller import events, roster
-from midflight.controller.commands import AskResize, Record
+from midflight.controller.commands import Order, Record
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.handle import handle
+from midflight.controller.orders import news, next_look, orders
 from midflight.controller.spec import Spec
 from midflight.controller.state import Cluster, Code, Job, Phase
 from midflight.kubernetes import names
 from midflight.kubernetes.operator import scale_requests
-from midflight.kubernetes.operator.orders import (
-    CODE_ROLE,
-    Observed,
-    Order,
-    Pods,
-    news,
-    next_look,
-    orders,
-)
+from midflight.kubernetes.operator.observed import CODE_ROLE, Observed, Pods
 from midflight.kubernetes.resources.status import Saved, is_over
 
 Object = Mapping[str, Any]
@@ -35,7 +28,7 @@ CODE_POD_FAILED = "its pod ended without a message"
 
 
 class Decision:
-    """`orders`, `records`, `requests` and the rest are what is to be carried out for `job`."""
+    """`orders`, `records` and the rest are what is to be carried out for `job`."""
 
     def __init__(self, saved: Saved, spec: Spec, observed: Observed) -> None:
         self.key = spec.key
@@ -43,7 +36,6 @@ class Decision:
         self.now = observed.now
         self.replicas = saved.replicas
         self.records: list[Record] = []
-        self.requests: list[AskResize] = []  # to the training
         self.refusals: dict[str, str] = {}  # of scale objects, by uid
         self.replicas_to: int | None = None  # what the spec's replicas have to become
         if saved.version == 0:  # no operator has seen the job before
@@ -68,23 +60,20 @@ class Decision:
 
     @property
     def orders(self) -> list[Order]:
-        return orders(self.job, self.observed) if self.job is not None else []
+        return orders(self.job, self.observed.instances) if self.job is not None else []
 
     def _take(self, told: Iterable[events.Event]) -> None:
-        for event in told:
-            self._cluster, commands = handle(self._cluster, event)
-            for command in commands:  # those about instances and code follow from the state
-                if isinstance(command, Record):
-                    self.records.append(command)
-                elif isinstance(command, AskResize):
-                    self.requests.append(command)
+        """Those of one moment at once: a job with a thousand pods is not looked at for each."""
+        for _, together in itertools.groupby(told, key=lambda event: event.at):
+            self._cluster, commands = handle(self._cluster, *together)
+            self.records += [command for command in commands if isinstance(command, Record)]
 
     # --- what is observed -------------------------------------------------------------------
 
     def _see_pods(self) -> None:
         if self.job is None:
             return
-        self._take(news(self.job, self.observed))
+        self._take(news(self.job, self.observed.instances))
         self._take(self._delay_news(self.observed.delays))
         self._say_why_code_waits(self.observed.pods, self.observed.delays)
         self._take(self._code_news(self.observed.pods))
@@ -140,7 +129,8 @@ class Decision:
         if self.job is None:
             return None
         found = [*deadlines_of(self.job)]
-        if (late := next_look(self.job, pods)) is not None:
+        seen = replace(self.observed, pods=pods).instances
+        if (late := next_look(self.job, seen)) is not None:
             found.append(late)
         if self.job.phase is Phase.PENDING:
             found += [scale_requests.gives_up_at(each) for each in scalers if not is_over(each)]

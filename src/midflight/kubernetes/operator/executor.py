@@ -9,12 +9,19 @@ import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from midflight.backends import training, words
-from midflight.controller.commands import AskResize
+from midflight.controller.commands import (
+    AskResize,
+    FetchCode,
+    Order,
+    StartInstance,
+    StopInstance,
+    WriteHosts,
+)
 from midflight.controller.events import (
     CodeNotFetched,
     Event,
@@ -27,17 +34,11 @@ from midflight.errors import Exists, MidflightError, NotFound, Unreachable, Usag
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
 from midflight.kubernetes.api.errors import Rejected, UnknownKind
-from midflight.kubernetes.operator import orders
-from midflight.kubernetes.operator.orders import (
-    CreateCodePod,
-    CreatePod,
-    DeletePod,
-    Order,
-    Pods,
-    launcher_ip,
-)
+from midflight.kubernetes.operator.observed import Pods, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
+from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
+from midflight.kubernetes.resources.pod import Pod
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
 
@@ -47,6 +48,7 @@ PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there s
 END_SECONDS = 3.0  # for a training to end before its pods are told to
 READABLE = ("Pod", "ConfigMap")  # the operator may read these, and sees whose they are
 RETRY = 1.0  # seconds until a pod that could not be created is tried again
+SHORTEST_GRACE = 1  # seconds; 0 would take the pod off the list while it may still run
 
 log = logging.getLogger("midflight.operator")
 Tell = Callable[[Event], None]
@@ -65,8 +67,8 @@ class Executor:
     delays: dict[str, str] = field(default_factory=dict)  # instance to reason
     retry_at: float | None = None
     _has_dependents: bool = False
-    _hosts: tuple[object, ...] | None = None  # what was last written
-    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
+    _hosts: tuple[Mapping[str, int], str] | None = None  # last written, and for which launcher
+    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)  # by request
 
     def close(self) -> None:
         for task in self._asking.values():
@@ -77,28 +79,37 @@ class Executor:
     def due(self, orders: list[Order], now: float) -> list[Order]:
         """Without creations, until a pod that could not be created is to be tried again."""
         if self.retry_at is not None and now < self.retry_at:
-            return [order for order in orders if isinstance(order, DeletePod)]
+            return [o for o in orders if not isinstance(o, StartInstance | FetchCode)]
         self.retry_at = None
         return orders
 
-    async def carry_out(self, obj: Object, job: Job, orders: list[Order]) -> None:
-        creations = [order for order in orders if isinstance(order, CreatePod)]
-        deletions = [order for order in orders if isinstance(order, DeletePod)]
+    async def carry_out(
+        self, obj: Object, job: Job, orders: list[Order], find: Callable[[], Pods]
+    ) -> None:
+        creations = [order for order in orders if isinstance(order, StartInstance)]
+        deletions = [order for order in orders if isinstance(order, StopInstance)]
         namespace = job.spec.namespace
         await _in_parallel(
             [
-                self.api.delete("Pod", namespace, each.name, _notice(obj, job, each))
+                self.api.delete("Pod", namespace, each.instance, _notice(obj, job, each))
                 for each in deletions
             ]
         )
-        if any(isinstance(order, CreateCodePod) for order in orders):
+        if any(isinstance(order, FetchCode) for order in orders):
             await self._start_code(obj, job)
         if creations and await self._ensure_dependents(obj, job, creations):
             await _in_parallel([self._start(obj, job, each.instance) for each in creations])
         known = {*job.instances, names.code_pod(job.spec.name)}
         self.delays = {name: why for name, why in self.delays.items() if name in known}
+        for order in orders:
+            if isinstance(order, WriteHosts):
+                await self._write_hosts(obj, order.hosts, find())
+            elif isinstance(order, AskResize):
+                self._asking[order.request] = asyncio.create_task(self._ask(order, job, find))
 
-    async def _ensure_dependents(self, obj: Object, job: Job, creations: list[CreatePod]) -> bool:
+    async def _ensure_dependents(
+        self, obj: Object, job: Job, creations: list[StartInstance]
+    ) -> bool:
         """What must exist before any pod of the job does; whether it exists now."""
         if self._has_dependents:
             return True
@@ -170,23 +181,23 @@ class Executor:
 
     # --- hosts ------------------------------------------------------------------------------
 
-    async def write_hosts(
-        self, obj: Object, job: Job, hosts: Mapping[str, int], found: Pods
-    ) -> None:
+    def hosts(self, found: Pods) -> Mapping[str, int] | None:
+        """What the hostfile says; None if it was not written for the launcher there is."""
+        return self._hosts[0] if self._hosts and self._hosts[1] == _chief_uid(found) else None
+
+    async def _write_hosts(self, obj: Object, hosts: Mapping[str, int], found: Pods) -> None:
         """The hostfile, and a nudge to the launcher's kubelet to look at it now."""
-        chief = next((pod for pod in found.values() if pod.role in ("launcher", "master")), None)
-        now = (tuple(sorted(hosts.items())), chief.uid if chief is not None else "")
-        if now == self._hosts or (not self._has_dependents and not hosts):
+        if not self._has_dependents and not hosts:
             return
         made = dependents.hosts(obj, hosts)
         meta = made["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         await self.api.patch("ConfigMap", namespace, name, {"data": made["data"]})
-        if chief is not None:
-            mark = hashlib.sha256(repr(now[0]).encode()).hexdigest()[:16]
+        if (chief := _chief(found)) is not None:
+            mark = hashlib.sha256(repr(sorted(hosts.items())).encode()).hexdigest()[:16]
             change = {"metadata": {"annotations": {names.HOSTS: mark}}}
             await self.api.patch("Pod", namespace, chief.name, change)
-        self._hosts = now
+        self._hosts = (hosts, _chief_uid(found))
 
     async def forget_run(self, job: Job) -> None:
         """What the job's coordinator kept for the next launcher; that one begins anew."""
@@ -197,11 +208,10 @@ class Executor:
 
     # --- the training -----------------------------------------------------------------------
 
-    def ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
-        """Once for each operation at a time; the answer is told."""
-        if (former := self._asking.get(command.operation)) is None or former.done():
-            work = self._ask(command, job, find)
-            self._asking[command.operation] = asyncio.create_task(work)
+    @property
+    def asking(self) -> Container[str]:
+        """Requests, from when they are asked for: what is answered is told."""
+        return self._asking.keys()
 
     async def _ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
         key, operation = command.key, command.operation
@@ -212,7 +222,7 @@ class Executor:
         async def call() -> AsyncWire:
             return await self._dial(job, find())
 
-        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
+        expected = _has_coordinator(job)
         wish = training.Wish(command.members, command.leaving, command.request, command.again)
         try:
             ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
@@ -225,7 +235,7 @@ class Executor:
 
     async def end_training(self, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
-        if not words.uses_midflight(job.spec.command, job.spec.run_in):
+        if not _has_coordinator(job):
             return
         with contextlib.suppress(MidflightError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
@@ -249,11 +259,29 @@ class Executor:
         return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
 
 
-def _notice(obj: Object, job: Job, order: DeletePod) -> int:
+def _notice(obj: Object, job: Job, order: StopInstance) -> int:
     """Seconds for a pod to end: what its template says, where it does and there is no hurry."""
-    if order.grace <= orders.AT_ONCE or order.name not in job.instances:
-        return order.grace
-    return pods.own_grace(obj, job.instances[order.name]) or order.grace
+    if order.force:
+        return 0  # it is taken off the list whatever its node says
+    grace = max(SHORTEST_GRACE, round(order.grace))
+    if grace <= SHORTEST_GRACE or order.instance not in job.instances:
+        return grace
+    return pods.own_grace(obj, job.instances[order.instance]) or grace
+
+
+def _chief(found: Pods) -> Pod | None:
+    return next((pod for pod in found.values() if pod.role in ("launcher", "master")), None)
+
+
+def _chief_uid(found: Pods) -> str:
+    chief = _chief(found)
+    return chief.uid if chief is not None else ""
+
+
+def _has_coordinator(job: Job) -> bool:
+    """One that the operator may ask: torchruns in every pod agree among themselves."""
+    spec = job.spec
+    return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 
 
 def _owners(obj: Object) -> set[str]:
@@ -268,7 +296,11 @@ async def _in_parallel(requests: list[Any]) -> None:
         async with gate:
             await request
 
-    results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    try:
+        results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    finally:
+        for request in requests:
+            request.close()  # one that never had its turn
     for result in results:
         if isinstance(result, BaseException):
             raise result

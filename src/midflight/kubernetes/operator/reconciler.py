@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.controller import roster
-from midflight.controller.commands import Record
+from midflight.controller.commands import Record, StopInstance
 from midflight.controller.events import Event, ServerStarted
+from midflight.controller.orders import open_requests
 from midflight.controller.spec import Spec
 from midflight.controller.state import Job
 from midflight.errors import MidflightError, NotFound, StoreError, UsageError
@@ -28,13 +29,14 @@ from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor, Tell
 from midflight.kubernetes.operator.leader_election import NotLeader
-from midflight.kubernetes.operator.orders import Observed, Pods, begins_anew
+from midflight.kubernetes.operator.observed import Observed, Pods, begins_anew
 from midflight.kubernetes.resources import replicas, status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
 PATIENCE = 3.0  # seconds
+HOPELESS = 5  # failures in a row after which a job that is deleted is let go as it is
 TRIES = 5  # to save, while others keep changing the object
 
 log = logging.getLogger("midflight.operator")
@@ -57,6 +59,7 @@ class JobReconciler:
         self._heard = 0  # how many of those the last decision knew
         self._saved: status.Saved | None = None  # None: to be read from the object
         self._written: int | None = None  # replicas, into the spec, since the last look
+        self._inherited: frozenset[str] = frozenset()  # requests of an operator before this one
         self._uid = ""
         self._refused = False  # what its spec says now
         self._due: float | None = None
@@ -93,7 +96,8 @@ class JobReconciler:
     async def _reconcile_safely(self) -> bool:
         """Whether there is still something to reconcile."""
         try:
-            there = await self._reconcile()
+            async with self._cache.passes.turn(self.namespace):
+                there = await self._reconcile()
             self._failures = 0
             self._cache.counts.reconciles += 1
             return there
@@ -123,6 +127,8 @@ class JobReconciler:
         if await admission.stands_back(self._cache, obj):
             return True
         going = obj["metadata"].get("deletionTimestamp")
+        if going and self._failures >= HOPELESS:  # what belongs to it is the cluster's to delete
+            return await self._release(obj)
         spec = await self._spec(obj)
         if spec is None:
             return not going or await self._release(obj)
@@ -136,6 +142,8 @@ class JobReconciler:
                 return await self._release(obj)
             raise
         restarted = self._saved is None and saved.version > 0
+        if restarted:
+            self._inherited = open_requests(saved.job)
         self._saved = saved
         decision = Decision(saved, spec, self._observe(obj, restarted))
         await self._carry_out(obj, decision)
@@ -156,6 +164,9 @@ class JobReconciler:
             deleted=bool(obj["metadata"].get("deletionTimestamp")),
             holder=admission.holder(obj),
             wrote=wrote,
+            hosts=self._executor.hosts(self._pods()),
+            asking=self._executor.asking,
+            asked_before=self._inherited,
         )
 
     async def _carry_out(self, obj: Object, decision: Decision) -> None:
@@ -190,16 +201,13 @@ class JobReconciler:
 
     async def _act(self, obj: Object, job: Job, decision: Decision) -> None:
         found = self._executor.due(decision.orders, decision.now)
-        if found and (job.deleting or job.held):
+        stops = any(isinstance(order, StopInstance) for order in found)
+        if stops and (job.deleting or job.held):
             why = "the job was deleted" if job.deleting else "the job was suspended"
             await self._executor.end_training(job, self._pods(), why)
         if begins_anew(job, self._pods(), found):
             await self._executor.forget_run(job)
-        await self._executor.carry_out(obj, job, found)
-        if roster.is_elastic(job.spec) and not job.finished and not job.deleting:
-            await self._executor.write_hosts(obj, job, roster.hosts(job), self._pods())
-        for request in decision.requests:
-            self._executor.ask(request, job, self._pods)
+        await self._executor.carry_out(obj, job, found, self._pods)
 
     # --- the object -------------------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Membership:
         self._dismissed: Dismissed | None = None
         self._given_up: str | None = None
         self._over = 0  # generations up to this one are over
+        self._left = 0  # the generation that was left at a switch
         self._begun = -1  # the step that the training thread is in
         self._leaving = False
         self._finished = False
@@ -125,7 +126,7 @@ class Membership:
             again.append(say.MemberFinished(self._trainer.steps_done))
         entering = self._entering.group if self._entering is not None else None
         for group in (entering, self.group):
-            if group is not None and group.is_cut and group.generation > self._over:
+            if group is not None and group.is_cut and not self._is_past(group):
                 generation, step = group.generation, self._trainer.steps_done
                 again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
         if self._leave_until is not None:
@@ -298,9 +299,17 @@ class Membership:
         self._switch = None
         if self._env.member not in switch.world:
             self._leaving = True
+            self._left = self.group.generation if self.group is not None else 0
             return Leave(switch.world.generation)
         self._entering = self._coming.pop(switch.world.generation, None)
-        return Enter(self._entering, planned=True) if self._entering else None
+        if self._entering is None:
+            return None
+        self._left = self.group.generation if self.group is not None else 0
+        return Enter(self._entering, planned=True)
+
+    def _is_past(self, group: Group) -> bool:
+        """Whether what becomes of this group matters to nobody any more."""
+        return group.generation <= max(self._over, self._left)
 
     def _in_valid_world(self) -> bool:
         group = self.group
@@ -313,8 +322,8 @@ class Membership:
 
     @property
     def announced(self) -> bool:
-        """Whether a planned change has been heard of, due or not."""
-        return self._switch is not None
+        """Whether a planned change or the end of the job has been heard of, due or not."""
+        return self._switch is not None or self._dismissed is not None
 
     def begin_step(self, step: int) -> bool:
         """The training thread begins this step; False if something has just become due."""
@@ -340,7 +349,7 @@ class Membership:
             self.due = True
             switch = self._switch
             late = switch is not None and self._begun >= switch.step
-            expected = group.generation <= self._over or late
+            expected = self._is_past(group) or late
         if not expected:
             self.link.send(say.MemberBroke(group.generation, step, reason[:500]))
 

@@ -1,0 +1,93 @@
+"""What the controller sees of a job's pods, and what else follows from looking at them.
+
+A pod is an instance, and the one that finds out which commit the code is at is a pod as well. What
+is to be created and deleted is for `controller/orders.py` to say.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from midflight.controller import events, orders
+from midflight.controller.commands import Order, StartInstance
+from midflight.controller.orders import Condition, Sighting
+from midflight.controller.state import Job, Phase, Role
+from midflight.kubernetes.resources.pod import Pod
+
+ENDS_ALONE = 6.0  # seconds after the end of a job, so that its pods keep their logs
+GONE = "lost with its pod, which was deleted"
+CODE_ROLE = "code"
+
+Pods = Mapping[str, Pod]  # of one job, by name
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one pass sees of a job, beside its saved state."""
+
+    now: float
+    pods: Pods = field(default_factory=dict)
+    silent: Container[str] = ()  # nodes whose kubelets do not answer
+    delays: Mapping[str, str] = field(default_factory=dict)  # pods not created, and why
+    scalers: Sequence[Mapping[str, Any]] = ()  # ScaleOut and ScaleIn objects
+    told: Sequence[events.Event] = ()  # by the executor, since the last pass
+    deleted: bool = False  # the object has a deletion timestamp
+    holder: str = ""  # what keeps the job from running; "" if nothing does
+    wrote: int | None = None  # the replicas that we wrote into the spec since the last pass
+    hosts: Mapping[str, int] | None = None  # what we wrote into the hostfile; None: nothing yet
+    asking: Container[str] = ()  # requests that the training is being asked
+    asked_before: Container[str] = ()  # requests of an operator that led before
+
+    @property
+    def instances(self) -> orders.Observed:
+        """As the controller wants to know it."""
+        codes = (pod.name for pod in self.pods.values() if pod.role == CODE_ROLE)
+        return orders.Observed(
+            now=self.now,
+            instances={n: sighting(pod, self.silent) for n, pod in self.pods.items()},
+            fetching=next(codes, ""),
+            hosts=self.hosts,
+            asking=self.asking,
+            asked_before=self.asked_before,
+            ends_alone=ENDS_ALONE,
+            gone=GONE,
+        )
+
+
+def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
+    condition, reason, lost = Condition.RUNNING, pod.end, pod.taken
+    if pod.phase == "Pending":
+        condition, reason = Condition.WAITING, pod.waits_for
+    elif pod.over:
+        condition = Condition.OVER
+        if pod.told and not pod.taken:
+            lost, reason = True, GONE + (f": {pod.disruption}" if pod.disruption else "")
+    return Sighting(
+        pod.attempt,
+        condition,
+        pod.node,
+        reason=reason,
+        code=(pod.code or 0) if pod.over else None,
+        lost=lost,
+        ends_at=pod.ends_at,
+        silent=pod.node in silent,
+    )
+
+
+def begins_anew(job: Job, pods: Pods, orders: Iterable[Order]) -> bool:
+    """Whether a launcher is made that must not go on with what a former one was at."""
+    made = {order.instance for order in orders if isinstance(order, StartInstance)}
+    chiefs = [i for i in job.instances.values() if i.role is not Role.WORKER and i.attempt > 1]
+    trains = any(pod.phase == "Running" for pod in pods.values())
+    anew = any(chief.name in made for chief in chiefs)
+    return anew and job.phase is Phase.PENDING and not trains
+
+
+def launcher_ip(job: Job, pods: Pods) -> str:
+    """Where the job's coordinator is; "" while nobody knows."""
+    for instance in job.instances.values():
+        pod = pods.get(instance.name)
+        own = pod is not None and pod.attempt == instance.attempt
+        if instance.role is not Role.WORKER and pod is not None and own and pod.phase == "Running":
+            return pod.ip
+    return ""
