@@ -69,6 +69,10 @@ class SimMembership(Membership):
         super().hear(message)
         self._training.news.set()
 
+    def say_settled(self, generation: int) -> None:
+        super().say_settled(generation)
+        self._training.has_left = generation > self._training.group.generation
+
     def give_up(self, reason: str) -> None:
         super().give_up(reason)
         self._training.news.set()
