@@ -137,6 +137,36 @@ def sigterm_as_notice(member: Membership, seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_sigterm_is_the_scripts_again_when_its_job_is_over(dismissed: bool) -> None:
+    """One that the others go on without ends at once: its agent's signal changes nothing then."""
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    try:
+        member.leave_on_sigterm(30.0)
+        ours = signal.getsignal(signal.SIGTERM)
+        assert ours is not before
+        if dismissed:
+            member.hear(Dismiss("it is not needed any more", failed=False))
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is (ours if dismissed else before)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_that_the_script_has_set_meanwhile_stays() -> None:
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        member.leave_on_sigterm(30.0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_a_signal_that_interrupts_a_send_does_not_wait_for_it() -> None:
     with Coordinators(OURS, hangs_up=False).serving() as coordinator:
         member = a_member(coordinator=coordinator.address)

@@ -20,7 +20,7 @@ from midflight.runtime.data.plan import Cursor, Plan, Seat
 from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.membership.driver import Driver
 from midflight.runtime.membership.link import Link
-from midflight.runtime.membership.member import Enter, Leave, Membership, Order
+from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state.claims import NEWCOMER, Claim, settle
 from midflight.runtime.state.relay import relay
 from tests.simulation.coming import SimComing
@@ -76,12 +76,6 @@ class SimMembership(Membership):
     def give_up(self, reason: str) -> None:
         super().give_up(reason)
         self._training.news.set()
-
-    def _due_now(self, step: int) -> Order | None:
-        order = super()._due_now(step)
-        if isinstance(order, Leave):
-            self._training.has_left = True
-        return order
 
     async def _wait_for_news(self, seconds: float | None) -> bool:
         self._training.news.clear()
@@ -211,7 +205,6 @@ class Training:
         if not order.planned or newcomer or received:
             self._schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
-        self.has_left = False
 
     def _claim(self, rank: int) -> Claim:
         if not self.holds_state:
