@@ -146,6 +146,18 @@ def test_a_script_that_fails_after_training_fails_the_job() -> None:
     assert "m1 failed after training: exit code 1: OSError: disk full" in cluster.ended[1]
 
 
+def test_a_failure_after_training_is_in_the_store_when_the_last_one_has_ended() -> None:
+    cluster = near_the_end()
+    for name in ("m0", "m1", "m2"):
+        cluster.members[name].stays = True
+    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+    for name in ("m0", "m1", "m2"):
+        cluster.kill(name, code=3)
+        cluster.run(0.5)
+    finish(cluster)
+    assert (cluster.saved.phase, cluster.saved.exit_code) == (Phase.FAILED, 1)
+
+
 def test_one_that_does_not_end_after_training_is_ended_after_the_grace() -> None:
     cluster = near_the_end(grace=10)
     cluster.members["m1"].stays = True

@@ -163,8 +163,24 @@ class Strikes:
         if (process := self._member(fault)) is not None:
             self._say(f"SIGTERM to {process.name}")
             self._cluster.wishes += 1
+            can_do_without = self._cluster.witness.size > self._cluster.spec.min_np
             process.terminate()
             self._cluster.count_holders()
+            if can_do_without:
+                await self._check_notice(fault, process)
+
+    async def _check_notice(self, fault: Fault, process: Process) -> None:
+        """A member that nothing else holds up leaves before its notice is over."""
+        cluster = self._cluster
+        await asyncio.sleep(cluster.spec.grace)
+        alone = all(
+            other is fault
+            or other.at > fault.at + cluster.spec.grace
+            or other.until < fault.at - 15
+            for other in cluster.faults
+        )
+        if alone and process.alive and not cluster.over:
+            cluster.witness.find(f"{process.name} has not left when its notice is over")
 
     async def notice_host(self, fault: Fault) -> None:
         left = [h for h in self._cluster.hosts if h.agent and h.agent.alive]
@@ -281,7 +297,8 @@ class Strikes:
 
     async def ask_for_size(self, fault: Fault) -> None:
         to = 1 + fault.victim % self._cluster.spec.max_np
-        self._say(f"ask for size {to}")
+        timeout = (2.0, 8.0, 30.0)[fault.victim % 3]
+        self._say(f"ask for size {to} within {timeout:g} s")
         process = Process(self._cluster.loop, f"resize to {to}", "head")
-        process.start(lambda: resize(self._cluster, to))
+        process.start(lambda: resize(self._cluster, to, timeout))
         self._cluster.clients.append(process)

@@ -56,6 +56,11 @@ class Witness:
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
         self.is_well: Callable[[str], bool] = lambda member: False
 
+    @property
+    def size(self) -> int:
+        """Of the world that is valid now; 0 before the first."""
+        return self.sizes[-1][1] if self.sizes else 0
+
     def say(self, text: str) -> None:
         self.story.append((self._now(), text))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight import terminal
+from midflight.coordinator.admission import report_accept_errors
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
@@ -36,6 +37,7 @@ from midflight.store.urls import open_store
 # listens can even be connected to itself.
 REBIND_SECONDS = 15.0
 STORE = "MIDFLIGHT_STORE"  # a URL may hold a password, and every user can see arguments
+ACCEPTED_AT_ONCE = 16  # so many are taken from it before the loop does anything else
 BACKLOG = 2048  # a thousand members may dial at once; one that does not fit waits for seconds
 
 
@@ -74,9 +76,13 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     listener = await _listen(*_where(options.listen, folder), patience)
     shell = Shell(state, Peers(), saving, printer)
     door = Door(shell, secret, printer)
-    server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17, backlog=BACKLOG)
+    server = await asyncio.start_server(
+        door.serve, sock=listener, limit=1 << 17, backlog=ACCEPTED_AT_ONCE
+    )
+    listener.listen(BACKLOG)
     folder.write_address(_address(listener))
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_accept_errors(door.refusals))
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         loop.add_signal_handler(number, _stop, shell, code)
     try:

@@ -127,6 +127,10 @@ class AsyncWire:
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a local peer"
 
     @property
+    def peer_host(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    @property
     def own_address(self) -> str:
         name = self._writer.get_extra_info("sockname")
         return str(name[0]) if isinstance(name, tuple) else "127.0.0.1"

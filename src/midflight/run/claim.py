@@ -65,7 +65,7 @@ def claim(options: Options) -> Claim:
     else:
         _check_same_work(former, options)
     folder.write_spec(spec if former is None else _taken_up(former.spec, spec))
-    _provide_token(folder, options.hosted)
+    _provide_token(folder, options.hosted, anew=former is None)
     write_record(folder, Record(store, agents))
     movable = options.hosted is not None and options.hosted.may_move
     return Claim(store, former, agents, lock, _leave_mark(store, spec.name) if movable else None)
@@ -135,10 +135,14 @@ def _known_token(folder: RunDir, hosted: Hosted | None) -> bytes:
     return folder.read_token() if folder.token_file.exists() else secrets.token_bytes(32)
 
 
-def _provide_token(folder: RunDir, hosted: Hosted | None) -> None:
-    """The job's token stays where it is kept: a secret has no second copy here."""
+def _provide_token(folder: RunDir, hosted: Hosted | None, anew: bool) -> None:
+    """The job's token stays where it is kept: a secret has no second copy here.
+
+    A run that begins anew has another token than the last of its name. Inside a job the agents
+    are there before the launcher, and keep theirs.
+    """
     if hosted is None or hosted.token_file is None:
-        folder.make_token()
+        folder.make_token(anew=anew and hosted is None)
         return
     read_token(hosted.token_file)  # says what is wrong with it
     try:
@@ -190,7 +194,7 @@ def _check_same_work(former: State, options: Options) -> None:
 
 
 def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) -> None:
-    """Leave nothing of a former run of that name, but for the token."""
+    """Leave nothing of a former run of that name."""
     for process in agents.values():
         kill_session(process)
     forget_state(store, spec.name)

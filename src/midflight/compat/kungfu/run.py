@@ -161,9 +161,8 @@ def _follow(flags: RunFlags, environ: Mapping[str, str]) -> int:
     wanted = given(flags, len(first.cluster.workers), None, flags.name or _any_name())
     alone = {name: value for name, value in environ.items() if name != JOB_DIR}
     options = replace(check(wanted, alone), hosts={})  # the store's are meant, whoever runs this
-    claimed = claim(options)
-    follower = Follower(client, first, options.folder, (claimed.store, options.spec.name))
-    supervisor = Supervisor(options, claimed, follower)
+    follower = Follower(client, first, options.folder)
+    supervisor = Supervisor(options, claim(options), follower)
     with DebugServer(flags.debug_port, lambda: follower.stages):
         code = asyncio.run(supervisor.run())
         return _kept(flags, 0 if follower.cleared else code)

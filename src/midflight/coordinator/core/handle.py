@@ -32,6 +32,7 @@ from midflight.coordinator.core.state import (
     Phase,
     Request,
     State,
+    ended,
 )
 from midflight.protocol.messages import Dismiss
 
@@ -155,7 +156,8 @@ def _exited(draft: Draft, event: events.Exited) -> None:
         draft.set(vanished=draft.state.vanished - {event.member})
         draft.say(f"{event.member}: {reason}")
     if member is not None:
-        _remember_failure(draft, Ended(member.host, member.slot, event.code))
+        said = member.error or (last[-1] if last else "")
+        _remember_failure(draft, ended(draft.state, member, event.code, said))
         host = draft.state.hosts.get(member.host)
         leaves = host is not None and host.leaving  # its agent ends what does not leave by itself
         gone(draft, [event.member], event.code, reason, blameless=leaves)

@@ -169,6 +169,8 @@ class Ended:
     host: str
     slot: int
     code: int  # negative: the number of the signal that ended it
+    rank: int = -1  # -1: it was in no world
+    reason: str = ""  # the last line that it said
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,12 @@ class State:
         return self.world is not None or self.best_step > 0
 
 
+def ended(state: State, member: MemberState, code: int, said: str = "") -> Ended:
+    world = state.world
+    rank = world.rank(member.name) if world is not None and member.name in world else -1
+    return Ended(member.host, member.slot, code, rank, said)
+
+
 def initial(spec: JobSpec, now: float) -> State:
     return State(spec=spec, wanted=spec.np, started_at=now)
 
@@ -232,7 +240,7 @@ def durable(state: State) -> tuple[object, ...]:
     """What must be in the store before anybody is told of it."""
     change = state.change
     return (
-        state.phase in OVER,
+        state.phase if state.phase in OVER else None,
         state.phase in OVER and state.best_step,  # the last one, for whoever asks afterwards
         state.mode,
         state.world,

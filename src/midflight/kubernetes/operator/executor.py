@@ -296,7 +296,11 @@ async def _in_parallel(requests: list[Any]) -> None:
         async with gate:
             await request
 
-    results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    try:
+        results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    finally:
+        for request in requests:
+            request.close()  # one that never had its turn
     for result in results:
         if isinstance(result, BaseException):
             raise result

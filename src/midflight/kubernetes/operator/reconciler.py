@@ -36,6 +36,7 @@ from midflight.kubernetes.resources.job_spec import spec_of
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
 PATIENCE = 3.0  # seconds
+HOPELESS = 5  # failures in a row after which a job that is deleted is let go as it is
 TRIES = 5  # to save, while others keep changing the object
 
 log = logging.getLogger("midflight.operator")
@@ -95,7 +96,8 @@ class JobReconciler:
     async def _reconcile_safely(self) -> bool:
         """Whether there is still something to reconcile."""
         try:
-            there = await self._reconcile()
+            async with self._cache.passes.turn(self.namespace):
+                there = await self._reconcile()
             self._failures = 0
             self._cache.counts.reconciles += 1
             return there
@@ -125,6 +127,8 @@ class JobReconciler:
         if await admission.stands_back(self._cache, obj):
             return True
         going = obj["metadata"].get("deletionTimestamp")
+        if going and self._failures >= HOPELESS:  # what belongs to it is the cluster's to delete
+            return await self._release(obj)
         spec = await self._spec(obj)
         if spec is None:
             return not going or await self._release(obj)

@@ -23,7 +23,7 @@ from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
 from midflight.errors import ConnectionLost, ProtocolError
-from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.process_group import Group, is_communication_error
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
 JOIN_SECONDS = 5.0  # for the thread to end
@@ -277,13 +277,13 @@ class Engine:
             else:
                 (work,) = works
                 self._execute_one(group, response, work)
-        except NotImplementedError as error:
+        except Exception as error:
+            broken = is_communication_error(error, group)
+            kind = HorovodInternalError if broken else InvalidRequest
             for work in works:
-                work.fail(error)
-        except BaseException as error:
-            for work in works:
-                work.fail(HorovodInternalError(str(error)))
-            raise
+                work.fail(error if isinstance(error, NotImplementedError) else kind(str(error)))
+            if broken:  # otherwise it is this operation's error, on every rank
+                raise
 
     def _execute_one(self, group: Group, response: Response, work: Work) -> None:
         match response.kind:
