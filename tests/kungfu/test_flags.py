@@ -130,7 +130,15 @@ def test_a_schedule_says_the_size_of_each_step_and_the_last_one_stays() -> None:
 
 
 def test_a_name_that_is_not_there_is_named_together_with_the_page_that_lists_what_is() -> None:
-    for module in ("", ".python", ".torch", ".torch.optimizers", ".torch.ops", ".tensorflow"):
+    for module in (
+        "",
+        ".python",
+        ".torch",
+        ".torch.optimizers",
+        ".torch.ops",
+        ".tensorflow",
+        ".tensorflow.ops",
+    ):
         found = importlib.import_module(f"midflight.compat.kungfu{module}")
         with pytest.raises(AttributeError, match=r"no 'set_tree' here; docs/"):
             _ = found.set_tree

@@ -241,8 +241,11 @@ def test_nothing_outlives_a_launcher_that_is_killed(site: Site) -> None:
 
 def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
     env = {**site.env, **shims.environment(site.env)}
-    node = Launched(["torchrun", "--standalone", PRINT_ENV], env, site.folder)
-    assert told(node)[0]["WORLD_SIZE"] == "1"
+    taken_over = [sys.executable, "-m", "torch.distributed.run"]  # torch's own sets "True"
+    for command in (["torchrun"], taken_over):
+        node = Launched([*command, "--standalone", PRINT_ENV], env, site.folder)
+        worker = told(node)[0]
+        assert (worker["WORLD_SIZE"], worker["TORCHELASTIC_USE_AGENT_STORE"]) == ("1", "False")
     assert Path(shims.BIN, "torchrun").exists()
 
 
