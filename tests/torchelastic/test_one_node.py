@@ -249,6 +249,16 @@ def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
     assert Path(shims.BIN, "torchrun").exists()
 
 
+def test_the_log_level_info_shows_the_rendezvous(site: Site) -> None:
+    node = torchrun(site, "--nproc-per-node=2", PRINT_ENV, LOGLEVEL="INFO")
+    told = [line.split(" ", 3)[3] for line in finish(node) if line.startswith("INFO ")]
+    assert told[:2] == [
+        "Attempting to join next rendezvous",
+        "Joined rendezvous version 1 as rank 0.",
+    ]
+    assert told[2].startswith("Rendezvous version 1 is complete.") and len(told) == 3
+
+
 def test_a_job_of_one_node_needs_no_folder_of_the_users(site: Site) -> None:
     (site.folder / "file").touch()
     home = str(site.folder / "file" / "home")  # cannot be made
