@@ -157,6 +157,40 @@ def test_every_pod_of_an_elastic_job_runs_torchrun_and_all_of_them_meet(command:
     assert first["spec"]["hostname"] == "fixed-master-0"  # by which torch knows who is the host
 
 
+def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> None:
+    obj = pytorch_job()
+    beside = {"name": "beside", "image": "x", "env": [{"name": "A", "value": "1"}]}
+    pod_spec(obj, "Worker")["containers"].append(beside)
+    found = {
+        each["name"]: each.get("value") for each in worker(obj)["spec"]["containers"][1]["env"]
+    }
+    assert found["A"] == "1"
+    assert {
+        "RANK": "1",
+        "MASTER_ADDR": "fixed-master-0",
+        "PET_NNODES": "3",
+    }.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests"),
+    [
+        ({"cpu": "4", "memory": "8Gi"}, {"cpu": "100m", "memory": "128Mi"}),
+        ({"cpu": "50m", "memory": "64Mi"}, {"cpu": "50m", "memory": "64Mi"}),
+    ],
+)
+def test_a_quota_on_limits_finds_them_in_our_init_containers(limits: Json, requests: Json) -> None:
+    """A pod with a container that has none was refused, and the job waited for ever."""
+    obj = training_job(PLAIN, sync=SYNC)
+    for role in ("launcher", "worker"):
+        pod_spec(obj, role)["containers"][0]["resources"] = {"limits": {**limits, "x.dev/y": "1"}}
+    made = [chief(obj, PodDefaults("midflight:1")), worker(obj, site=PodDefaults("midflight:1"))]
+    made.append(code_pod(obj, job_of(obj), PodDefaults()))
+    for pod in made:
+        for each in pod["spec"].get("initContainers", pod["spec"]["containers"]):
+            assert each["resources"] == {"limits": limits, "requests": requests}
+
+
 def test_what_the_elastic_policy_says_of_the_rendezvous_is_told_to_torchrun() -> None:
     said = {"rdzvBackend": "etcd-v2", "rdzvHost": "etcd", "rdzvPort": 2379, "rdzvId": "mine"}
     conf = [{"key": "timeout", "value": "60"}, {"key": "is_host", "value": "0"}]
@@ -381,6 +415,57 @@ def test_what_a_template_asks_for_beyond_the_profile_is_kept_and_noted() -> None
         "worker pods have hostNetwork",
         "worker pods add the capability IPC_LOCK",
     ]
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "note"),
+    [
+        ("initContainers", {"securityContext": {"privileged": True}}, "are privileged"),
+        ("containers", {"securityContext": {"runAsNonRoot": False}}, "may run as root"),
+        ("containers", {"securityContext": {"procMount": "Unmasked"}}, "see all of /proc"),
+        (
+            "containers",
+            {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+            "run without seccomp",
+        ),
+        (
+            "initContainers",
+            {"securityContext": {"allowPrivilegeEscalation": True}},
+            "may gain privileges",
+        ),
+        (
+            "containers",
+            {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
+            "run without AppArmor",
+        ),
+        (
+            "containers",
+            {"ports": [{"containerPort": 1, "hostPort": 22}]},
+            "take the port 22 of their node",
+        ),
+    ],
+)
+def test_every_privilege_of_a_container_is_noted(where: str, said: Json, note: str) -> None:
+    obj = training_job()
+    added = {"name": "more", "image": "x", **said}
+    spec = pod_spec(obj, "worker")
+    spec[where] = [*spec.get(where, ()), added]
+    assert notes(obj) == [f"worker pods {note}: their template says so"]
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "note"),
+    [
+        ("securityContext", {"sysctls": [{"name": "kernel.shm"}]}, "set the sysctl kernel.shm"),
+        ("securityContext", {"seLinuxOptions": {"role": "a"}}, "choose an SELinux user or role"),
+        ("volumes", [{"name": "a", "nfs": {"server": "b"}}], "mount a volume of the kind nfs"),
+        ("volumes", [{"name": "a", "hostPath": {"path": "/"}}], "mount folders of their node"),
+    ],
+)
+def test_every_privilege_of_a_pod_is_noted(key: str, said: object, note: str) -> None:
+    obj = training_job()
+    pod_spec(obj, "worker")[key] = said
+    assert notes(obj) == [f"worker pods {note}: their template says so"]
 
 
 def test_a_privileged_container_is_still_one_that_kubernetes_accepts() -> None:

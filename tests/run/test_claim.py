@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from midflight.coordinator import main as coordinator
-from midflight.coordinator.core.state import State, initial
+from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.exit_codes import REFUSED
 from midflight.coordinator.saved_state import Saving
 from midflight.errors import SealBroken, UsageError
@@ -85,6 +85,22 @@ def test_a_coordinator_that_finds_another_s_state_serves_nobody(
     assert coordinator.main([*words, "--store", wanted.folder.store_url]) == REFUSED
     assert "does not fit the run's token" in capsys.readouterr().err
     assert wanted.folder.read_address() is None
+
+
+def test_a_name_that_is_used_again_has_another_token(tmp_path: Path) -> None:
+    wanted = begun(tmp_path)
+    old = wanted.folder.read_token()
+    save(wanted, replace(cut_off(tmp_path), phase=Phase.SUCCEEDED), old)
+    claim(wanted).lock.close()
+    assert wanted.folder.read_token() != old
+
+
+def test_a_run_that_is_taken_up_keeps_its_token(tmp_path: Path) -> None:
+    wanted = begun(tmp_path)
+    old = wanted.folder.read_token()
+    save(wanted, cut_off(tmp_path), old)
+    claim(wanted).lock.close()
+    assert wanted.folder.read_token() == old
 
 
 # --- where the store is -----------------------------------------------------------------------

@@ -101,6 +101,7 @@ class Cluster:
         self.over = False
         self.excused = False
         self.wishes = 0  # for another size: requests, and notices
+        self.wanted_still: int | None = None  # after a request that was refused
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
         self._troubled_at: dict[str, float] = {}
 
@@ -273,6 +274,9 @@ class Cluster:
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
         if job.result() != 0 and not self.excused and not self._is_end_unheard:
             witness.find(f"the job fails with {job.result()} although its state was held")
+        if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
+            wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
+            witness.find(f"a resize was said not to be done, and {wanted}")
         if job.result() == 0 and not self._is_complete:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
 

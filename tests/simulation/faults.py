@@ -259,7 +259,7 @@ class Strikes:
         """A connection between two members breaks; both processes are well."""
         if (process := self._member(fault)) is not None:
             training = self._cluster.trainings.get(process.name)
-            if training is not None and training.group is not None:
+            if training is not None and training.holds_state:
                 self._say(f"a connection of {process.name} to other members breaks")
                 training.group.is_reset = True
 

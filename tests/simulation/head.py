@@ -118,7 +118,7 @@ async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
 
     witness, asked_at = cluster.witness, cluster.loop.now
     size = witness.size
-    wanted, others = cluster.wanted, cluster.wishes
+    wanted = cluster.wanted
     cluster.wishes += 1
     try:
         ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), timeout))
@@ -130,9 +130,6 @@ async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
     by_restart = ended.detail.startswith("restarting")  # it has not heard of Midflight yet
     if ended.ok and to not in since and not by_restart:
         witness.find(f"a resize to {to} is said to be done, and the sizes were {sorted(since)}")
-    alone = others == 0 and cluster.wishes == 1
-    if not ended.ok and alone and wanted is not None and cluster.wanted not in (wanted, None):
-        witness.find(
-            f"a resize to {to} is said not to be done, and {cluster.wanted} are wanted now"
-        )
+    if not ended.ok:
+        cluster.wanted_still = wanted
     return 0

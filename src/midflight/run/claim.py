@@ -13,11 +13,13 @@ only the launcher did not live to tell.
 
 import fcntl
 import secrets
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.saved_state import Saving
 from midflight.errors import Unreachable, UsageError
 from midflight.protocol.job import JobSpec
 from midflight.run.dial import call
@@ -63,10 +65,33 @@ def claim(options: Options) -> Claim:
     else:
         _check_same_work(former, options)
     folder.write_spec(spec if former is None else _taken_up(former.spec, spec))
-    _provide_token(folder, options.hosted)
+    _provide_token(folder, options.hosted, anew=former is None)
     write_record(folder, Record(store, agents))
     movable = options.hosted is not None and options.hosted.may_move
     return Claim(store, former, agents, lock, _leave_mark(store, spec.name) if movable else None)
+
+
+def has_launcher(folder: RunDir) -> bool:
+    try:
+        _lock(folder, "").close()
+    except UsageError:
+        return True
+    return False
+
+
+def end_abandoned(folder: RunDir, reason: str) -> None:
+    """Kill the agents that a launcher and a coordinator have left behind; the run is over then."""
+    spec = folder.read_spec()
+    with _lock(folder, spec.name):
+        noted = read_record(folder)
+        for process in find_agents(noted.agents, str(folder.token_file.absolute())).values():
+            kill_session(process)
+        with open_store(noted.store) as store:
+            saving = Saving(store, spec.name, folder.read_token())
+            state = saving.load(time.monotonic())
+            if state is not None and state.phase not in ENDED:
+                over = replace(state, phase=Phase.FAILED, detail=reason, members={}, exit_code=1)
+                saving.save(over, time.monotonic())
 
 
 def await_successor(store: Store, name: str, mark: bytes) -> None:
@@ -110,10 +135,14 @@ def _known_token(folder: RunDir, hosted: Hosted | None) -> bytes:
     return folder.read_token() if folder.token_file.exists() else secrets.token_bytes(32)
 
 
-def _provide_token(folder: RunDir, hosted: Hosted | None) -> None:
-    """The job's token stays where it is kept: a secret has no second copy here."""
+def _provide_token(folder: RunDir, hosted: Hosted | None, anew: bool) -> None:
+    """The job's token stays where it is kept: a secret has no second copy here.
+
+    A run that begins anew has another token than the last of its name. Inside a job the agents
+    are there before the launcher, and keep theirs.
+    """
     if hosted is None or hosted.token_file is None:
-        folder.make_token()
+        folder.make_token(anew=anew and hosted is None)
         return
     read_token(hosted.token_file)  # says what is wrong with it
     try:
@@ -165,7 +194,7 @@ def _check_same_work(former: State, options: Options) -> None:
 
 
 def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) -> None:
-    """Leave nothing of a former run of that name, but for the token."""
+    """Leave nothing of a former run of that name."""
     for process in agents.values():
         kill_session(process)
     forget_state(store, spec.name)

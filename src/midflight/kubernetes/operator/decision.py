@@ -5,6 +5,7 @@ What is then to be done follows from the state alone (`controller/orders.py`). P
 saves the outcome first and has it carried out afterwards.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -62,8 +63,9 @@ class Decision:
         return orders(self.job, self.observed.instances) if self.job is not None else []
 
     def _take(self, told: Iterable[events.Event]) -> None:
-        for event in told:
-            self._cluster, commands = handle(self._cluster, event)
+        """Those of one moment at once: a job with a thousand pods is not looked at for each."""
+        for _, together in itertools.groupby(told, key=lambda event: event.at):
+            self._cluster, commands = handle(self._cluster, *together)
             self.records += [command for command in commands if isinstance(command, Record)]
 
     # --- what is observed -------------------------------------------------------------------

@@ -7,8 +7,9 @@ message about the same object is written once a minute.
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from midflight.controller.commands import Record
@@ -19,6 +20,7 @@ from midflight.kubernetes.resources.status import time_text
 COMPONENT = "midflight-operator"
 AGAIN = 60.0  # seconds
 MOST_WAITING = 500
+SHARE = 100  # of those, of one namespace
 _REMEMBERED = 2000
 
 log = logging.getLogger("midflight.operator")
@@ -29,6 +31,7 @@ class EventRecorder:
         self._api = api
         self._clock = clock
         self._queue: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
+        self._waiting: Counter[str] = Counter()  # by namespace
         self._complained = float("-inf")
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
@@ -42,20 +45,33 @@ class EventRecorder:
         self._said.move_to_end(about)
         if len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
-        if self._queue.full():
+        namespace = event["metadata"]["namespace"]
+        if self._queue.full() or self._waiting[namespace] >= SHARE:
             if now - self._complained > AGAIN:
                 self._complained = now
                 log.warning("more events than can be written: some are dropped")
             return
+        self._waiting[namespace] += 1
         self._queue.put_nowait(event)
 
     async def run(self) -> None:
         while True:
             event = await self._queue.get()
+            self._waiting[event["metadata"]["namespace"]] -= 1
+            self._waiting += Counter()  # without those that have none
             try:
                 await self._api.create(event)
             except MidflightError as error:
                 log.info("an event was not written: %s", error)
+
+
+def on_job_without_pod(record: Record, pods: Container[str]) -> Record:
+    """An Event on a pod that does not exist is found by nobody: the job has it then."""
+    kind, _, name = record.source.partition("/")
+    if kind != "instance" or name in pods:
+        return record
+    job = record.key.partition("/")[2]
+    return replace(record, source=f"job/{job}", message=f"{name}: {record.message}")
 
 
 def event_of(obj: Mapping[str, Any], record: Record, now: float, mark: str) -> Object:

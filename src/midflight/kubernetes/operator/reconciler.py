@@ -27,15 +27,18 @@ from midflight.kubernetes.operator import admission, scale_objects
 from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
+from midflight.kubernetes.operator.event_recorder import on_job_without_pod
 from midflight.kubernetes.operator.executor import Executor, Tell
 from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.operator.observed import Observed, Pods, begins_anew
+from midflight.kubernetes.operator.remarks import remarks
 from midflight.kubernetes.resources import replicas, status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 60.0
 FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
 PATIENCE = 3.0  # seconds
+HOPELESS = 5  # failures in a row after which a job that is deleted is let go as it is
 TRIES = 5  # to save, while others keep changing the object
 
 log = logging.getLogger("midflight.operator")
@@ -61,6 +64,7 @@ class JobReconciler:
         self._inherited: frozenset[str] = frozenset()  # requests of an operator before this one
         self._uid = ""
         self._refused = False  # what its spec says now
+        self._remarked: int | None = None  # the generation of the object that was remarked on
         self._due: float | None = None
         self._release_by: float | None = None  # its dependents are waited for until then
         self._failures = 0
@@ -95,7 +99,8 @@ class JobReconciler:
     async def _reconcile_safely(self) -> bool:
         """Whether there is still something to reconcile."""
         try:
-            there = await self._reconcile()
+            async with self._cache.passes.turn(self.namespace):
+                there = await self._reconcile()
             self._failures = 0
             self._cache.counts.reconciles += 1
             return there
@@ -125,9 +130,12 @@ class JobReconciler:
         if await admission.stands_back(self._cache, obj):
             return True
         going = obj["metadata"].get("deletionTimestamp")
+        if going and self._failures >= HOPELESS:  # what belongs to it is the cluster's to delete
+            return await self._release(obj)
         spec = await self._spec(obj)
         if spec is None:
             return not going or await self._release(obj)
+        self._remark(obj)
         if not is_claimed(obj):
             obj = await self._claim(obj)
         try:
@@ -144,6 +152,14 @@ class JobReconciler:
         decision = Decision(saved, spec, self._observe(obj, restarted))
         await self._carry_out(obj, decision)
         return True
+
+    def _remark(self, obj: Object) -> None:
+        """Once for each spec that the object has had."""
+        generation = obj["metadata"].get("generation")
+        if not self._refused and self._remarked != generation:
+            self._remarked = generation
+            for reason, text in remarks(obj, self._pods().values()):
+                admission.warn(self._cache, obj, reason, text)
 
     def _observe(self, obj: Object, restarted: bool) -> Observed:
         """`restarted`: another operator has reconciled the job before, and this one has not."""
@@ -170,7 +186,7 @@ class JobReconciler:
         assert self._saved is not None
         for record in decision.records:
             if not _is_said_already(record, self._pods()):
-                self._cache.recorder.note(obj, record)
+                self._cache.recorder.note(obj, on_job_without_pod(record, self._pods()))
         if job is None:
             await self._release(obj)
             return
@@ -261,14 +277,16 @@ class JobReconciler:
         assert self._saved is not None
         for _ in range(TRIES):
             now = self._cache.clock()
-            shown = status.write(saved, obj.get("status") or {}, now, self._summary(obj, saved.job))
+            seen = status.Seen(self._pods(), replicas.has_no_master(obj))
+            found = self._summary(obj, saved.job)
+            shown = status.write(saved, obj.get("status") or {}, now, found, seen)
             shown["observedGeneration"] = obj["metadata"].get("generation")
             try:
                 made = await self._cache.api.replace({**obj, "status": shown}, status=True)
             except Changed:
                 obj = await self._cache.api.get(self.kind, self.namespace, self.name)
-                found = ((obj.get("status") or {}).get("midflight") or {}).get("version", 0)
-                if obj["metadata"]["uid"] != self._uid or found != self._saved.version:
+                version = ((obj.get("status") or {}).get("midflight") or {}).get("version", 0)
+                if obj["metadata"]["uid"] != self._uid or version != self._saved.version:
                     text = f"another operator writes {self.namespace}/{self.name}"
                     raise NotLeader(text) from None
                 continue

@@ -13,6 +13,7 @@ from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.init_resources import init_resources
 from midflight.kubernetes.pods.security import USER, confined
 from midflight.kubernetes.pods.volumes import add_volume, mount, mounted_at
 from midflight.kubernetes.resources.fields import Object
@@ -44,7 +45,19 @@ _PLACEMENT = (
 )
 
 # In all scripts: no `$(` and no `$$`, which Kubernetes would take for its own.
-_ASKING = r"""set -eu
+_AGAIN = r"""set -eu
+again() { # a network may be back in a moment
+  for pause in 1 3 6; do
+    if "$@"; then return 0; fi
+    echo "trying again in $pause s" >&2
+    sleep "$pause"
+  done
+  "$@"
+}
+"""
+_ASKING = (
+    _AGAIN
+    + r"""
 export GIT_TERMINAL_PROMPT=0 LC_ALL=C GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes}"
 if [ -n "${GIT_SYNC_PASSWORD:-}" ]; then
   export GIT_ASKPASS="$HOME/askpass"
@@ -64,6 +77,7 @@ fi
 git() { command git -c credential.helper= "$@"; }
 wanted="${MIDFLIGHT_COMMIT:-${MIDFLIGHT_REVISION:-${MIDFLIGHT_BRANCH:-HEAD}}}"
 """
+)
 _RESOLVE = (
     _ASKING
     + r"""found() {
@@ -72,14 +86,14 @@ _RESOLVE = (
   exit 0
 }
 if printf '%s\n' "$wanted" | grep -Eqx '[0-9a-f]{40}([0-9a-f]{24})?'; then found "$wanted"; fi
-git ls-remote -- "$MIDFLIGHT_SOURCE" > "$HOME/refs"
+again git ls-remote -- "$MIDFLIGHT_SOURCE" > "$HOME/refs"
 for name in "refs/heads/$wanted" "refs/tags/$wanted^{}" "refs/tags/$wanted" "$wanted"; do
   while read -r commit ref; do
     if [ "$ref" = "$name" ]; then found "$commit"; fi
   done < "$HOME/refs"
 done
 # The beginning of a commit, say: only the history knows it.
-git clone --quiet --bare --filter=tree:0 -- "$MIDFLIGHT_SOURCE" "$HOME/history"
+again git clone --quiet --bare --filter=tree:0 -- "$MIDFLIGHT_SOURCE" "$HOME/history"
 if git -C "$HOME/history" rev-parse --quiet --verify "$wanted^{commit}" > "$HOME/commit"; then
   read -r commit < "$HOME/commit"
   found "$commit"
@@ -100,22 +114,25 @@ if [ -n "${GIT_SYNC_DEPTH:-}" ] && git fetch --quiet --depth "$GIT_SYNC_DEPTH" o
 then
   wanted=FETCH_HEAD
 else
-  git fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*'
+  again git fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*'
   if ! known "$wanted"; then # no branch leads to it, or it is one
-    git fetch --quiet origin "$wanted"
+    again git fetch --quiet origin "$wanted"
     wanted=FETCH_HEAD
   fi
 fi
 git checkout --quiet --detach "$wanted"
-if [ -e .gitmodules ]; then git submodule --quiet update --init --recursive; fi
+if [ -e .gitmodules ]; then again git submodule --quiet update --init --recursive; fi
 git log -1 --format='%H %s'
 """
 )
-_WITH_RSYNC = r"""set -eu
+_WITH_RSYNC = (
+    _AGAIN
+    + r"""
 export RSYNC_RSH="${RSYNC_RSH:-ssh -oBatchMode=yes}"
 """
-_LOOK = _WITH_RSYNC + 'exec rsync --list-only --no-recursive -- "$MIDFLIGHT_SOURCE" > /dev/null\n'
-_RSYNC = _WITH_RSYNC + 'exec rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE/"\n'
+)
+_LOOK = _WITH_RSYNC + 'again rsync --list-only --no-recursive -- "$MIDFLIGHT_SOURCE" > /dev/null\n'
+_RSYNC = _WITH_RSYNC + 'again rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE/"\n'
 
 
 def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
@@ -171,6 +188,7 @@ def add_code(pod: dict[str, Any], obj: Object, job: Job, defaults: PodDefaults) 
     temporary = add_volume(pod, "fetching", {"emptyDir": {}})
     script = _CLONE if job.spec.sync and job.spec.sync.mode == "git" else _RSYNC
     container = _container(obj, job, script, {names.CODE_DIR: code, "/tmp": temporary}, defaults)
+    container["resources"] = init_resources(pod["containers"][0])
     pod["initContainers"] = [container, *pod.get("initContainers", ())]
     return place
 
@@ -180,6 +198,7 @@ def _container(
 ) -> dict[str, Any]:
     """`volumes` are names by path."""
     spec = job.spec
+    main = thaw(main_container(template_of(obj, chief_role(obj))).value)
     assert spec.sync is not None
     image = defaults.git_image if spec.sync.mode == "git" else defaults.rsync_image
     return {
@@ -187,7 +206,7 @@ def _container(
         "image": spec.container.sync_image or image,
         "command": ["sh", "-c", script],
         "env": _environment(obj, job),
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "resources": init_resources(main),
         "securityContext": confined(),
         "volumeMounts": [{"name": name, "mountPath": path} for path, name in volumes.items()],
     }

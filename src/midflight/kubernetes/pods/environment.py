@@ -1,4 +1,4 @@
-"""The environment of a pod's main container, as a list for its template.
+"""The environment of a pod's container, as a list for its template.
 
 The user's own variables come first and keep their values; what Midflight says comes last and wins.
 A password for fetching code is taken out: it belongs to the container that fetches.

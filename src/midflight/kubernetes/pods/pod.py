@@ -11,11 +11,12 @@ from typing import Any
 
 from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
-from midflight.controller.spec import Spec
+from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, Role
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
 from midflight.kubernetes.pods.environment import POD_IP, environment
+from midflight.kubernetes.pods.init_resources import LEAST, init_resources
 from midflight.kubernetes.pods.security import as_the_image, confined, secure
 from midflight.kubernetes.resources.elastic_policy import (
     torchrun_in_every_pod,
@@ -24,13 +25,18 @@ from midflight.kubernetes.resources.elastic_policy import (
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
-from midflight.kubernetes.resources.templates import main_container, part, template_of, thaw
+from midflight.kubernetes.resources.templates import (
+    main_container,
+    part,
+    template_mark,
+    template_of,
+    thaw,
+)
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
 _JOIN = 86400  # seconds a worker waits for its launcher; the controller gives up long before
 _NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_LEAST = {"cpu": "100m", "memory": "128Mi"}
 _PYTORCH_PORT = "pytorchjob-port"  # what Kubeflow's users call the master's port
 # What the image says of both variables is kept, which a pod's `env` could not do.
 _WITH_RUNTIME = (
@@ -56,7 +62,8 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
     told = torchrun_variables(obj, job.spec) if torchrun_in_every_pod(job.spec) else None
-    main["env"] = environment(main.get("env", []), job, instance, master_port(obj), told)
+    for each in pod["containers"] if job.spec.kind is Kind.PYTORCHJOB else [main]:
+        each["env"] = environment(each.get("env", []), job, instance, master_port(obj), told)
     _set_account(pod, job.spec, instance)
     secure(pod, as_the_image(obj))
     _set_command(obj, pod, job, instance)
@@ -77,7 +84,10 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
                 **gang.labels(obj, job.spec),
                 **labels_of(job.spec, instance),
             },
-            **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
+            "annotations": {
+                **meta.get("annotations", {}),
+                names.TEMPLATE: template_mark(obj, instance.role),
+            },
             "ownerReferences": [owner_reference(obj)],
         },
         "spec": pod,
@@ -201,7 +211,7 @@ def _set_account(pod: dict[str, Any], spec: Spec, instance: Instance) -> None:
 def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance) -> None:
     spec = job.spec
     if is_elastic(spec):
-        volumes.add_token(pod, spec.name)
+        volumes.add_token(pod, names.token_secret(spec.name, job.uid))
         volumes.add_job_folder(pod)
         if _is_chief(instance):
             volumes.add_hosts(pod, spec.name)
@@ -216,7 +226,7 @@ def _add_runtime(pod: dict[str, Any], image: str) -> None:
         "name": "midflight",
         "image": image,
         "command": ["midflight-provide", names.RUNTIME_DIR],
-        "resources": {"requests": dict(_LEAST)},
+        "resources": init_resources(pod["containers"][0]),
         "securityContext": confined(),
         "volumeMounts": [{"name": volume, "mountPath": names.RUNTIME_DIR}],
     }
@@ -236,4 +246,4 @@ def _ask_for_little(main: dict[str, Any]) -> None:
     resources = main.setdefault("resources", {})
     given = {**resources.get("limits", {}), **resources.get("requests", {})}
     if not given:
-        resources["requests"] = dict(_LEAST)
+        resources["requests"] = dict(LEAST)

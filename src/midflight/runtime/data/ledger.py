@@ -12,8 +12,10 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from midflight import terminal
 from midflight.runtime.data.sampler import Issued
 
+MOST_WRITTEN = 1 << 30  # bytes of one ledger, about ten million steps; the audit ends there
 MOST_KEPT = 64 << 20  # bytes of lines that wait for the disk; what comes then is missing
 
 
@@ -33,6 +35,7 @@ class Ledger:
         self._path = Path(folder) / f"{member}.jsonl" if folder else None
         self._file: BinaryIO | None = None
         self._waiting = bytearray()
+        self._full = False
 
     def write(self, issued: Issued, own: int, checksum: int) -> None:
         """A step was completed. `own`: how many samples this member used in it."""
@@ -58,7 +61,7 @@ class Ledger:
         self._add(json.dumps(line) + "\n")
 
     def _add(self, line: str) -> None:
-        if self._path is None:
+        if self._path is None or self._full:
             return
         if len(self._waiting) < MOST_KEPT:
             self._waiting += line.encode("ascii")
@@ -71,6 +74,12 @@ class Ledger:
                 self._file = self._path.open("ab", buffering=0)
             while self._waiting:
                 del self._waiting[: self._file.write(self._waiting)]
+            self._full = self._file.tell() >= MOST_WRITTEN
+            if self._full:
+                terminal.say(
+                    f"warning: {self._path} has {MOST_WRITTEN >> 20} MiB and is full; "
+                    "the audit ends at this step"
+                )
         except OSError:  # it is tried again with the next line
             if self._file is not None:
                 self._file.close()
