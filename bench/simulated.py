@@ -46,7 +46,7 @@ class Traffic:
             cls.sent += len(data)
             write(data)
 
-        reader.readexactly = counted_read  # type: ignore[method-assign]
+        reader.readexactly = counted_read  # type: ignore[method-assign, assignment]
         writer.write = counted_write  # type: ignore[method-assign, assignment]
 
 
