@@ -28,7 +28,7 @@ from midflight.compat.kungfu.config import (
 )
 from midflight.compat.kungfu.config_store import FOLLOWED_SECONDS, ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
-from midflight.compat.kungfu.following import Follower
+from midflight.compat.kungfu.follower import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError

@@ -17,9 +17,8 @@ import socket
 import time
 from dataclasses import replace
 
-from midflight.compat.torchelastic.hosting import Spreading
-from midflight.compat.torchelastic.looking import Answer, Seen, look
-from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
+from midflight.compat.torchelastic.hosted import Spreading
+from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import (
     address_of,
     is_loopback,
@@ -27,6 +26,7 @@ from midflight.compat.torchelastic.places import (
     listen,
     listen_anywhere,
 )
+from midflight.compat.torchelastic.probe import Answer, Seen, look
 from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.compat.torchelastic.secret import secret_of, warning
 from midflight.console import say

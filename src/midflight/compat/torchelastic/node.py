@@ -26,10 +26,10 @@ from midflight.agent.members import Ended
 from midflight.agent.settings import Settings
 from midflight.compat.torchelastic.environment import base_environment, worker_environment
 from midflight.compat.torchelastic.failures import Failure, failure_of
-from midflight.compat.torchelastic.hosting import Hosted
-from midflight.compat.torchelastic.looking import standby_word
-from midflight.compat.torchelastic.meeting import Arrival, Identity, Meeting
+from midflight.compat.torchelastic.hosted import Hosted
+from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Meeting
 from midflight.compat.torchelastic.options import Options
+from midflight.compat.torchelastic.probe import standby_word
 from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
@@ -47,7 +47,7 @@ _MOST_CRASHES = 5  # of coordinators on one node; then the job ends
 
 
 class TorchrunNode:
-    """See `meeting.Node`."""
+    """See `node_protocol.Node`."""
 
     def __init__(
         self, options: Options, identity: Identity, meeting: Meeting, environ: Mapping[str, str]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from midflight.compat.kungfu.peer import peer
-from midflight.compat.kungfu.resizing import Progress
+from midflight.compat.kungfu.progress import Progress
 from midflight.compat.kungfu.schedule import parse
 from midflight.errors import UsageError
 from midflight.runtime.group.process_group import Group
