@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.controller import events, roster
-from midflight.controller.commands import Order, Record
+from midflight.controller.commands import AskResize, Order, Record
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.handle import handle
 from midflight.controller.orders import news, next_look, orders
@@ -58,13 +58,13 @@ class Decision:
         return self._cluster.jobs.get(self.key)
 
     @property
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[Order | AskResize]:
         return orders(self.job, self.observed.instances) if self.job is not None else []
 
     def _take(self, told: Iterable[events.Event]) -> None:
         for event in told:
-            self._cluster, commands = handle(self._cluster, event)
-            self.records += [command for command in commands if isinstance(command, Record)]
+            self._cluster, records = handle(self._cluster, event)
+            self.records += records
 
     # --- what is observed -------------------------------------------------------------------
 

@@ -26,8 +26,6 @@ from midflight.controller.events import (
     CodeNotFetched,
     Event,
     InstanceNotStarted,
-    ResizeEnded,
-    ResizeProgressed,
 )
 from midflight.controller.state import Job
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
@@ -67,15 +65,16 @@ class Executor:
     retry_at: float | None = None
     _has_dependents: bool = False
     _hosts: tuple[Mapping[str, int], str] | None = None  # last written, and for which launcher
-    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)  # by request
+
+    def __post_init__(self) -> None:
+        self._questions = training.Questions(self.tell, self.clock)
 
     def close(self) -> None:
-        for task in self._asking.values():
-            task.cancel()
+        self._questions.close()
 
     # --- pods -------------------------------------------------------------------------------
 
-    def due(self, orders: list[Order], now: float) -> list[Order]:
+    def due(self, orders: list[Order | AskResize], now: float) -> list[Order | AskResize]:
         """Without creations, until a pod that could not be created is to be tried again."""
         if self.retry_at is not None and now < self.retry_at:
             return [o for o in orders if not isinstance(o, StartInstance | FetchCode)]
@@ -83,7 +82,7 @@ class Executor:
         return orders
 
     async def carry_out(
-        self, obj: Object, job: Job, orders: list[Order], find: Callable[[], Pods]
+        self, obj: Object, job: Job, orders: list[Order | AskResize], find: Callable[[], Pods]
     ) -> None:
         creations = [order for order in orders if isinstance(order, StartInstance)]
         deletions = [order for order in orders if isinstance(order, StopInstance)]
@@ -104,7 +103,8 @@ class Executor:
             if isinstance(order, WriteHosts):
                 await self._write_hosts(obj, order.hosts, find())
             elif isinstance(order, AskResize):
-                self._asking[order.request] = asyncio.create_task(self._ask(order, job, find))
+                self._questions.ask(order, lambda: self._dial(job, find()), _expects_run(job))
+        self._questions.keep(job)
 
     async def _ensure_dependents(
         self, obj: Object, job: Job, creations: list[StartInstance]
@@ -207,34 +207,12 @@ class Executor:
 
     # --- the training -----------------------------------------------------------------------
 
-    @property
-    def asking(self) -> Container[str]:
-        """Requests, from when they are asked for: what is answered is told."""
-        return self._asking.keys()
-
-    async def _ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
-        key, operation = command.key, command.operation
-
-        def progress(line: str) -> None:
-            self.tell(ResizeProgressed(self.clock(), key, operation, line))
-
-        async def call() -> AsyncWire:
-            return await self._dial(job, find())
-
-        expected = words.uses_midflight(job.spec.command, job.spec.run_in)
-        wish = training.Wish(command.members, command.leaving, command.request, command.again)
-        try:
-            ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
-        except MidflightError as error:
-            ok, detail = False, str(error)
-        except Exception as error:  # whatever it is, the operation must come to an end
-            log.exception("a bug: %s could not be asked", operation)
-            ok, detail = False, f"a bug: {error!r}"
-        self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
+    def asking(self, job: Job) -> Container[str]:
+        return self._questions.of(job.key)
 
     async def end_training(self, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
-        if not words.uses_midflight(job.spec.command, job.spec.run_in):
+        if not _expects_run(job):
             return
         with contextlib.suppress(MidflightError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
@@ -266,6 +244,10 @@ def _notice(obj: Object, job: Job, order: StopInstance) -> int:
     if grace <= SHORTEST_GRACE or order.instance not in job.instances:
         return grace
     return pods.own_grace(obj, job.instances[order.instance]) or grace
+
+
+def _expects_run(job: Job) -> bool:
+    return words.uses_midflight(job.spec.command, job.spec.run_in)
 
 
 def _chief(found: Pods) -> Pod | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from midflight.controller import events, orders
-from midflight.controller.commands import Order, StartInstance
+from midflight.controller.commands import StartInstance
 from midflight.controller.orders import Condition, Sighting
 from midflight.controller.state import Job, Phase, Role
 from midflight.kubernetes.resources.pod import Pod
@@ -74,7 +74,7 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
     )
 
 
-def begins_anew(job: Job, pods: Pods, orders: Iterable[Order]) -> bool:
+def begins_anew(job: Job, pods: Pods, orders: Iterable[object]) -> bool:
     """Whether a launcher is made that must not go on with what a former one was at."""
     made = {order.instance for order in orders if isinstance(order, StartInstance)}
     chiefs = [i for i in job.instances.values() if i.role is not Role.WORKER and i.attempt > 1]

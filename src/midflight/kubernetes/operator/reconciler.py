@@ -161,7 +161,7 @@ class JobReconciler:
             holder=admission.holder(obj),
             wrote=wrote,
             hosts=self._executor.hosts(self._pods()),
-            asking=self._executor.asking,
+            asking=self._executor.asking(self._saved.job) if self._saved else (),
             asked_before=self._inherited,
         )
 
