@@ -186,6 +186,8 @@ class Loop:
         items, self._queue = self._queue[:count], self._queue[count:]
         now = self.clock()
         keys = self._woken | {key for key, at in self._due.items() if at <= now}
+        if (due := self.place.due()) is not None and due <= now:
+            keys |= self.cluster.jobs.keys()
         self._woken = set()
         try:
             steps = await self.place.observe(keys)
@@ -197,13 +199,13 @@ class Loop:
         except Deposed:
             raise
         except MidflightError as error:
-            self._has_failed(keys, f"{error}")
+            self._has_failed(keys, str(error))
         except Exception:  # whatever it is, the others must go on
-            log.exception("a bug: %s was not reconciled", ", ".join(sorted(keys)) or "a wish")
+            log.exception("a bug: %s was not reconciled", self.place.name)
             self._has_failed(keys)
         else:
             if self._failed:
-                log.info("what could not be done before is done now")
+                log.info("%s: what could not be done before is done now", self.place.name)
             self._failed = 0
             self.passes += 1
             if self._queue or self._woken:
@@ -211,7 +213,7 @@ class Loop:
 
     def _has_failed(self, keys: Collection[str], why: str = "") -> None:
         if why and not self._failed:
-            log.error("%s", why)
+            log.error("%s: %s", self.place.name, why)
         self._failed += 1
         self.failures += 1
         self._woken.update(keys)
@@ -298,14 +300,16 @@ class Loop:
 
     async def _carry_out_for(self, job: Job, names: list[str]) -> None:
         given = orders(job, self._observed(job))
-        requests = [order for order in given if isinstance(order, AskResize)]
-        if given:
+        deeds = [order for order in given if not isinstance(order, AskResize)]
+        if deeds:
             self._passing("before-command", names)
-        await self.place.carry_out(job, [o for o in given if not isinstance(o, AskResize)])
+        await self.place.carry_out(job, deeds)
+        if deeds:
+            self._passing("after-command", names)
         self._questions.keep(job)
-        for request in requests:
+        for request in (order for order in given if isinstance(order, AskResize)):
+            self._passing("before-command", names)
             self._questions.ask(request, self.place.dial(job), self.place.expects_run(job))
-        if given:
             self._passing("after-command", names)
         times = [*deadlines_of(job), next_look(job, self._observed(job))]
         self._due.pop(job.key, None)

@@ -37,6 +37,11 @@ class Noted:
 
 class Place(Protocol):
     @property
+    def name(self) -> str:
+        """For the log."""
+        ...
+
+    @property
     def cluster(self) -> Cluster:
         """The state, as it is saved."""
         ...

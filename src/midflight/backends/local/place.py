@@ -14,6 +14,7 @@ from midflight.coordinator.client import Dial
 
 
 class LocalPlace:
+    name = "this machine"
     gone = False
 
     def __init__(self, journal: Journal, machine: Machine) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from midflight.kubernetes import names
@@ -14,12 +13,6 @@ from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
 from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
 
 OURS = {names.MANAGED_BY: names.MANAGER}
-
-
-@dataclass
-class Counts:
-    reconciles: int = 0
-    failures: int = 0
 
 
 class Cache:
@@ -37,7 +30,6 @@ class Cache:
         self._wake = wake
         self.api = api
         self.clock = time.time
-        self.counts = Counts()
         self.recorder = EventRecorder(api, self.clock)
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
         self.scalers: dict[str, JobIndex[Object]] = {
