@@ -12,9 +12,18 @@ PYTEST_ARGS ?=
 # Several at a time, each file (and all that is on the test cluster) by one process.
 PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 BENCH ?= all
+# For test-torch: the CPU build of one version, in an environment of its own in the cache.
+VERSION ?= installed
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/torch-$(VERSION)
+TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_group.py gradients.py \
+	transfer.py holdings.py) \
+	tests/e2e/test_resizing.py::test_a_job_is_made_larger_and_smaller_while_it_trains \
+	tests/e2e/test_failures.py::test_the_death_of_a_member_costs_the_step_in_flight \
+	tests/e2e/test_determinism.py
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-fast simulate lint format bench clean
+.PHONY: help .venv demo test test-fast test-torch simulate lint format bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +56,16 @@ test: $(TEST_STAMP) ## run every test (PYTEST_ARGS adds options)
 
 test-fast: $(STAMP) ## run the inner loop, under a minute: all but the slow tests
 	@$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(PYTEST_ARGS)
+
+test-torch: ## run what depends on torch on another one (VERSION=2.9.1, or the one that PYTHON has)
+	@$(PYTHON) -m venv $(if $(filter installed,$(VERSION)),--system-site-packages) $(TORCH_VENV)
+	@grep -v '^torch' $(CONSTRAINTS) > $(TORCH_VENV)/constraints.txt
+	@$(if $(filter installed,$(VERSION)),,$(TORCH_VENV)/bin/pip --quiet install \
+		--extra-index-url $(TORCH_INDEX) torch==$(VERSION)+cpu)
+	@$(TORCH_VENV)/bin/pip --quiet install -c $(TORCH_VENV)/constraints.txt \
+		-e . pytest pytest-timeout numpy
+	@$(TORCH_VENV)/bin/python -c 'import torch; print("torch", torch.__version__)'
+	@$(TORCH_VENV)/bin/python -m pytest --noconftest $(TORCH_TESTS) $(PYTEST_ARGS)
 
 simulate: $(STAMP) ## run the core under simulated faults (ARGS="--seeds 0:2000 --for 600", or "--story SEED")
 	@$(BIN)/python -m tests.simulation $(ARGS)

@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Callable
 
-from midflight.errors import MidflightError, Unreachable
+from midflight.errors import ConnectionLost, MidflightError, Unreachable
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, dial
 
@@ -59,7 +59,7 @@ class SimulatedMember:
     async def _dial(self) -> AsyncWire:
         """Again and again, as a real member does."""
         while True:
-            with contextlib.suppress(Unreachable):
+            with contextlib.suppress(Unreachable, ConnectionLost):
                 return await dial(self._address, "member", self._name, self._secret)
             await asyncio.sleep(REDIAL_SECONDS)
 

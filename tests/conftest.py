@@ -5,6 +5,7 @@ Where its programs cannot be had they are skipped, and say what is missing.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,18 @@ from tests.packages import Missing
 
 PROGRAMS = pytest.StashKey[Binaries | Missing]()
 os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster it names
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers_stay() -> Iterator[None]:
+    """A test that leaves a handler behind changes what a later one sees, so it fails itself."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    changed = [number for number in numbers if signal.getsignal(number) is not before[number]]
+    for number in changed:
+        signal.signal(number, before[number])
+    assert not changed, f"the test has left handlers of {[number.name for number in changed]}"
 
 
 @pytest.hookimpl(tryfirst=True)

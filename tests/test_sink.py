@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from midflight import sink
 from midflight.sink import Bounds, Files, Sink, as_bytes, write_all
 
 
@@ -133,6 +134,29 @@ def test_files_are_made_continued_and_complete_when_closed(tmp_path: Path) -> No
         files.close()
     assert (tmp_path / "m1" / "stdout").read_text() == "first\nsecond\n"
     assert (tmp_path / "m2" / "stderr").read_text() == "first\nmore\nsecond\nmore\n"
+
+
+def test_a_file_that_has_grown_too_large_is_begun_anew_and_one_older_is_kept(
+    tmp_path: Path,
+) -> None:
+    files = Files(lambda count, error: pytest.fail(error), limit=20)
+    for number in range(9):
+        files.put(tmp_path / "stdout", [f"line {number}"])
+    files.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["stdout.1"]
+    assert (tmp_path / "stdout.1").read_text() == "line 6\nline 7\nline 8\n"
+
+
+def test_more_files_than_may_be_open_are_all_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink, "MOST_OPEN", 2)
+    files = Files(lambda count, error: pytest.fail(error))
+    for line in ("first", "second"):
+        for number in range(5):
+            files.put(tmp_path / f"m{number}", [line])
+    files.close()
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"first\nsecond\n"}
 
 
 def test_files_that_cannot_be_made_are_reported(tmp_path: Path) -> None:

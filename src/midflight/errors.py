@@ -5,14 +5,17 @@ MidflightError
 |-- ProtocolError         a peer sent what this version does not understand
 |   `-- HandshakeRefused  the other side closed the door, and said why
 |-- ConnectionLost        the other side of a wire is gone
+|   `-- FrameForged       somebody on the way has changed what is said on it
 |-- Unreachable           nobody answers at an address
 |-- StoreError            the store cannot do what was asked
 |   |-- StoreUnavailable  it does not answer
 |   |-- Conflict          somebody else changed the entry first
+|   |-- SealBroken        what is there was not written by this run
 |   `-- LeaseEnded        a lease, and what was bound to it, is no longer there
 |-- DataError             a dataset cannot be fed to an elastic job
 |-- StateError            training state cannot be handed to another member
 |-- WorldChanged          the step in flight did not happen: the world is another one now
+|-- TorchUnsupported      the installed torch lacks what the runtime needs of it
 |-- GivenUp               the job went on without this member, or waited too long
 |-- JobFailed             the job as a whole ended badly
 |   `-- ScriptFailed      the host discovery script did
@@ -48,6 +51,10 @@ class ConnectionLost(MidflightError):
     """The other side of a wire is gone."""
 
 
+class FrameForged(ConnectionLost):
+    """Somebody on the way has changed what is said on a wire; it cannot be used any more."""
+
+
 class Unreachable(MidflightError):
     """Nobody answers at an address."""
 
@@ -74,6 +81,10 @@ class Conflict(StoreError):
         self.current = current
 
 
+class SealBroken(StoreError):
+    """What is in the store was not written with this run's token, or was changed since."""
+
+
 class LeaseEnded(StoreError):
     """A lease, and what was bound to it, is no longer there."""
 
@@ -88,6 +99,10 @@ class StateError(MidflightError):
 
 class WorldChanged(MidflightError):
     """The step in flight did not happen: the world is another one now."""
+
+
+class TorchUnsupported(MidflightError):
+    """The installed torch lacks what the runtime needs of it."""
 
 
 class GivenUp(MidflightError):

@@ -4,8 +4,10 @@ It holds what processes of one run on one machine have to find: the spec, the to
 coordinator's address, the embedded store, the ledgers.
 """
 
+import os
 import re
 import secrets
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,8 +38,17 @@ class RunDir:
         return cls(home(env) / "runs" / check_name(name))
 
     def create(self) -> None:
+        """Every folder that is made on the way is for this user alone."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for folder in (*reversed(self.path.parents), self.path):
+                if not folder.exists():
+                    folder.mkdir(mode=0o700, exist_ok=True)
+            owner = self.path.stat().st_uid
+            if owner != os.geteuid():
+                raise UsageError(
+                    f"the run folder {self.path} belongs to another user (uid {owner}, this is "
+                    f"{os.geteuid()}); choose another MIDFLIGHT_HOME, or another --name"
+                )
             self.path.chmod(0o700)
             self.ledgers.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
@@ -67,10 +78,19 @@ class RunDir:
         self._write("spec.json", codec.dumps(spec))
 
     def read_token(self) -> bytes:
-        return read_token(self.token_file)
+        """A link leads to a token that somebody else keeps, as Kubernetes does."""
+        path = self.token_file
+        mode = path.lstat().st_mode if path.exists() else 0
+        if stat.S_ISREG(mode) and mode & 0o077:
+            raise UsageError(
+                f"the token file {path} can be read by others (mode {stat.S_IMODE(mode):o}): "
+                "delete it to have another made, and give that to the run's hosts"
+            )
+        return read_token(path)
 
-    def make_token(self) -> None:
-        if not self.token_file.exists():
+    def make_token(self, anew: bool = False) -> None:
+        """`anew`: whoever had the token of a former run has none of this one."""
+        if anew or not self.token_file.exists():
             self._write("token", secrets.token_hex(32).encode() + b"\n")
 
     def read_address(self) -> str | None:

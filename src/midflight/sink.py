@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 REPORT_SECONDS = 5.0  # between two reports of dropped lines
+MOST_OPEN = 256  # files
 FILE_PATIENCE = 10.0  # seconds; a healthy disk that is busy with other writes may pause for some
 
 T = TypeVar("T")
@@ -163,11 +164,15 @@ class Sink(Generic[T]):
 
 
 class Files:
-    """Appends lines to files, which may be on a disk that hangs."""
+    """Appends lines to files, which may be on a disk that hangs.
 
-    def __init__(self, report: Report) -> None:
+    With a `limit` (bytes), a file that has grown so large becomes FILE.1, in place of an older one.
+    """
+
+    def __init__(self, report: Report, limit: int | None = None) -> None:
         bounds = Bounds(lines=1_000_000, size=256 << 20, piece=1 << 16)
         self._sink: Sink[Path] = Sink("midflight-files", self._append, report, bounds)
+        self._limit = limit
         self._open: dict[Path, int] = {}
 
     def put(self, path: Path, lines: Sequence[str]) -> None:
@@ -181,9 +186,18 @@ class Files:
 
     def _append(self, path: Path, data: bytes) -> None:
         if path not in self._open:
+            self._close_first()
             path.parent.mkdir(parents=True, exist_ok=True)
             self._open[path] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         write_all(self._open[path], data)
+        if self._limit is not None and os.fstat(self._open[path]).st_size >= self._limit:
+            os.close(self._open.pop(path))
+            path.replace(path.with_name(f"{path.name}.1"))
+
+    def _close_first(self) -> None:
+        """A job may have had more members than a process may have descriptors."""
+        if len(self._open) >= MOST_OPEN:
+            os.close(self._open.pop(next(iter(self._open))))
 
 
 def as_bytes(lines: Sequence[str], encoding: str = "utf-8") -> bytes:

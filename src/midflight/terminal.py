@@ -4,23 +4,33 @@ A program that trains, or that looks after one that does, prints through here: a
 frozen ssh connection must not stop it. Lines that the reader does not take are dropped and counted.
 If both streams lead to the same place, their lines stay in order. What is queued when the process
 ends gets a short while to be read.
+
+Text that others chose (names, reasons, logs) must not command the terminal: `printable` writes
+control characters out, and the turns of direction that hide what is written.
 """
 
 import atexit
+import codecs
 import contextlib
 import errno
 import io
 import os
+import re
 import sys
 import threading
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
 
 from midflight.sink import Bounds, Report, Sink, as_bytes, write_all
 
 PATIENCE = 2.0  # seconds without a line getting through, at the end
 _BOUNDS = Bounds(lines=100_000, size=16 << 20)
 _GONE = (errno.EPIPE, errno.EIO)  # the reader has closed its end, or hung up
+
+CLEAR = "\x1b[H\x1b[2J"  # the screen, for what is shown again and again
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_BEGUN = re.compile(r"\x1b(\[[0-9;]{0,20})?\Z")  # of a sequence that may go on in the next piece
 
 _sinks: dict[tuple[int, int], Sink[int]] = {}  # by the file that a stream leads to
 _one_at_a_time = threading.Lock()
@@ -36,7 +46,59 @@ def err(lines: Sequence[str]) -> None:
 
 def say(line: str) -> None:
     """A line of our own."""
-    err([f"midflight: {line}"])
+    err([f"midflight: {printable(line)}"])
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out, but for tabs and ends of lines.
+
+    What JSON does not escape by itself is written as JSON would.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _CONTROL.sub(_written_out, text)
+
+
+def _written_out(found: re.Match[str]) -> str:
+    number = ord(found.group())
+    return f"\\x{number:02x}" if number < 0x20 else f"\\u{number:04x}"
+
+
+class Escaped:
+    """A stream of text on which nothing but `CLEAR` commands the terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text if text == CLEAR else printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class LogFilter:
+    """A log on its way to a terminal: colours pass, all other sequences are written out."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def pass_on(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in pieces:
+            yield self._shown(self._decoder.decode(piece), last=False)
+        yield self._shown(self._decoder.decode(b"", final=True), last=True)
+
+    def _shown(self, text: str, last: bool) -> bytes:
+        text = self._rest + text
+        begun = None if last else _BEGUN.search(text)
+        self._rest = text[begun.start() :] if begun else ""
+        text = text[: begun.start()] if begun else text
+        colours = [*_COLOUR.findall(text), ""]
+        return "".join(
+            printable(part) + colour
+            for part, colour in zip(_COLOUR.split(text), colours, strict=True)
+        ).encode()
 
 
 def drain() -> None:

@@ -1,5 +1,7 @@
 """Which commands bring a launcher of their own, and which are run in the workers."""
 
+import time
+
 import pytest
 
 from midflight.backends.words import (
@@ -38,6 +40,8 @@ GUIDE_1 = (
         ("if test -e a; then torchrun a; else mpirun b; fi", ("torchrun", "mpirun")),
         ("(cd code && torchrun train.py)", ("torchrun",)),
         ("nvidia-smi > gpus 2>&1 && torchrun train.py", ("torchrun",)),
+        ("set -e\npip install x\ntorchrun train.py\n", ("torchrun",)),
+        ("# first\ntorchrun \\\n  train.py", ("torchrun",)),
     ],
 )
 def test_a_launcher_is_found_where_a_command_begins(command: str, found: tuple[str, ...]) -> None:
@@ -64,6 +68,19 @@ def test_a_launcher_is_found_where_a_command_begins(command: str, found: tuple[s
 def test_a_launchers_name_elsewhere_in_the_command_means_nothing(command: str) -> None:
     assert launchers(command) == ()
     assert runs_in_workers(command)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["A=1 ", "exec ", "x", "a;", "(", "$((", "env -i ", "-u ", "'", "sh -c 'sh -c ", '"\\"" '],
+)
+def test_a_long_command_is_read_in_a_time_that_grows_with_its_length(piece: str) -> None:
+    """The operator reads what any tenant writes."""
+    text = f"python {piece * (128 * 1024 // len(piece))}"
+    began = time.process_time()
+    launchers(text)
+    in_place_of_the_shell(text)
+    assert time.process_time() - began < 0.5
 
 
 def test_what_was_said_about_the_place_wins_over_the_words() -> None:

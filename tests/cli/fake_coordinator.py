@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midflight.protocol.job import JobSpec
-from midflight.protocol.messages import Accepted, Challenge, Hello
-from midflight.protocol.wire import FRAME_LIMIT, VERSION, SyncWire, check_hello, new_nonce, proof
+from midflight.protocol.wire import accept_blocking
 from midflight.rundir import RunDir
 
 GONE = object()  # an answer: nobody is there any more
@@ -18,10 +17,15 @@ GONE = object()  # an answer: nobody is there any more
 class FakeCoordinator:
     """Lets clients in one after the other, writes down what they say and gives its answers."""
 
-    def __init__(self, home: Path, run: str, answers: Sequence[object]) -> None:
+    def __init__(
+        self, home: Path, run: str, answers: Sequence[object], job_in: str | None = None
+    ) -> None:
+        """`job_in`: it is the coordinator of a job in that namespace, instead of a run's."""
         self._heard: queue.Queue[object] = queue.Queue()
         self._answers = answers
         self._folder = RunDir.of(run, {"MIDFLIGHT_HOME": str(home)})
+        if job_in is not None:
+            self._folder = RunDir(home / "jobs" / job_in / run / "run")
         self._folder.create()
         self._folder.make_token()
         self._folder.write_spec(JobSpec(run, ("sh",), 1, 1, 1))
@@ -38,12 +42,7 @@ class FakeCoordinator:
             except OSError:
                 return  # closed: the test is over
             with sock:
-                wire = SyncWire(sock)
-                challenge = Challenge(VERSION, new_nonce())
-                wire.send(challenge)
-                hello: Hello = check_hello(wire.receive(), challenge, secret)
-                wire.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
-                wire.limit = FRAME_LIMIT
+                wire, _ = accept_blocking(sock, secret)
                 self._heard.put(wire.receive())
                 for answer in self._answers:
                     if answer is GONE:

@@ -203,6 +203,43 @@ def test_what_the_runtime_writes_can_be_read(tmp_path: Path) -> None:
     assert records == [record for record in worlds(2) if record.rank == 1]
 
 
+def test_a_ledger_does_not_grow_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    from midflight.runtime.data import ledger as module
+    from midflight.runtime.data.sampler import ElasticBatchSampler
+    from midflight.runtime.data.schedule import Schedule
+
+    monkeypatch.setattr(module, "MOST_WRITTEN", 200)
+    sampler = ElasticBatchSampler(PLAN, Schedule(Seat(1, 1, 2)))
+    ledger = module.Ledger(str(tmp_path), "m1")
+    for indices in sampler:
+        ledger.write(sampler.issued.popleft(), len(indices), 0)
+    ledger.close()
+    records, problems = parse("m1", (tmp_path / "m1.jsonl").read_text())
+    assert 0 < len(records) < len([r for r in worlds(2) if r.rank == 1]) and problems == []
+    assert capsys.readouterr().err.count("is full; the audit ends at this step") == 1
+
+
+def test_steps_made_while_the_disk_was_full_are_written_when_there_is_room(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from midflight.runtime.data.ledger import Ledger
+    from midflight.runtime.data.sampler import ElasticBatchSampler
+    from midflight.runtime.data.schedule import Schedule
+
+    path = tmp_path / "m1.jsonl"
+    path.symlink_to("/dev/full")
+    sampler = ElasticBatchSampler(PLAN, Schedule(Seat(1, 1, 2)))
+    ledger = Ledger(str(tmp_path), "m1")
+    for number, indices in enumerate(sampler):
+        if number == 2:
+            path.unlink()
+        ledger.write(sampler.issued.popleft(), len(indices), 0)
+    ledger.close()
+    assert parse("m1", path.read_text()) == ([r for r in worlds(2) if r.rank == 1], [])
+
+
 # --- members that differed ----------------------------------------------------------------------
 
 
@@ -339,4 +376,4 @@ def test_ledgers_may_lie_in_a_folder_of_their_own(
 
 def test_an_unknown_run_is_named(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nobody"]) == 1
-    assert "no run is named 'nobody'; known runs: demo" in capsys.readouterr().err
+    assert "no run or job is named 'nobody'; known runs: demo" in capsys.readouterr().err

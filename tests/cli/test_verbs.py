@@ -52,7 +52,7 @@ def test_the_version_is_the_package_s(
         (["resize", "demo", "--to", "3", "--add", "1"], "wanted either --to N"),
         (["resize", "demo", "--to", "0"], "wanted a whole number from 1"),
         (["resize", "demo", "--add", "-1"], "wanted a whole number from 1"),
-        (["resize", "demo", "--to", "3", "--timeout", "inf"], "wanted a number of seconds"),
+        (["resize", "demo", "--to", "3", "--timeout", "inf"], "wanted a length of time"),
         (["run", "-np", "0", "sh"], "wanted a whole number from 1"),
         (["version", "now"], "unrecognized arguments: now"),
     ],
@@ -78,7 +78,7 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are(
 ) -> None:
     monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
     assert main([*verb, "demo"]) == 1
-    assert "no run is named 'demo'; known runs: none yet" in capsys.readouterr().err
+    assert "no run or job is named 'demo'; known runs: none yet" in capsys.readouterr().err
     for name in ("one", "two"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "spec.json").touch()

@@ -161,9 +161,31 @@ def test_retry_starts_the_failed_instance_of_a_pytorchjob_again() -> None:
     s.wait(1)
     assert s.instance("worker-0").attempt == 2
     assert s.instance("master-0").attempt == 1
-    s.end("master-0", -11)
+    s.end("worker-0", -11)
     assert s.job().phase is Phase.FAILED
-    assert s.job().reason == "job-master-0 was killed by SIGSEGV"
+    assert s.job().reason == "job-worker-0 was killed by SIGSEGV"
+
+
+def test_a_crash_of_all_instances_of_a_pytorchjob_is_one_restart() -> None:
+    """A collective that breaks ends every process; each was a restart, and seven were too many."""
+    s = Scenario(node("node-1", gpus=9))
+    s.pytorchjob(workers=9, retry=6)
+    for restarts in (1, 2):
+        for name in list(s.stages()):
+            s.end(name, 1)
+        assert (s.job().phase, s.job().restarts) == (Phase.RUNNING, restarts)
+        s.wait(60)
+        assert set(s.stages().values()) == {"Running"}
+
+
+def test_a_crash_after_another_is_counted_once_too() -> None:
+    s = Scenario()
+    s.pytorchjob(workers=2, retry=2)
+    s.end("worker-0", 1)
+    s.wait(5)
+    for name in ("worker-0", "master-0"):
+        s.end(name, 1)
+    assert (s.job().phase, s.job().restarts) == (Phase.RUNNING, 2)
 
 
 def test_a_worker_of_a_pytorchjob_that_is_done_waits_for_the_master() -> None:

@@ -43,6 +43,9 @@ class FakePrinter:
     def output(self, *_: object) -> None:
         pass
 
+    def ended(self, *_: object) -> None:
+        pass
+
     def traceback(self, member: str, rank: int | None, error: str) -> None:
         self.lines.append(error)
 
@@ -56,6 +59,7 @@ class Served:
         self.door = Door(self.shell, SECRET, self.printer)  # type: ignore[arg-type]
         self.address = ""
         self._wires: list[AsyncWire] = []  # a wire that nobody holds is closed
+        self.wires: dict[str, AsyncWire] = {}  # the agents' ends, by name
 
     def said(self, text: str) -> bool:
         return any(text in line for line in self.printer.lines)
@@ -76,7 +80,7 @@ class Served:
         return wire
 
     async def agent(self, name: str, slots: int) -> AsyncWire:
-        wire = await self.dial("agent", name)
+        self.wires[name] = wire = await self.dial("agent", name)
         wire.send(say.AgentJoined(slots, "127.0.0.1", 4711, ()))
         return wire
 

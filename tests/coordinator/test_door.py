@@ -10,7 +10,8 @@ import pytest
 from midflight.errors import ConnectionLost, HandshakeRefused
 from midflight.protocol import messages as say
 from midflight.protocol import wire as wire_module
-from midflight.protocol.wire import FRAME_LIMIT, VERSION, AsyncWire, dial, encode_frame, proof
+from midflight.protocol.handshake import DIALLER, VERSION, Session
+from midflight.protocol.wire import FRAME_LIMIT, AsyncWire, dial, encode_frame
 from tests.coordinator.served import SECRET, Served, next_of, served
 
 
@@ -35,7 +36,8 @@ async def refused(it: Served, speak: Callable[[say.Challenge], bytes]) -> tuple[
 
 def hello(challenge: say.Challenge, secret: bytes = SECRET, **changes: object) -> bytes:
     fields = {"version": VERSION, "role": "client", "name": "", "nonce": "00", **changes}
-    own = proof(secret, str(fields["role"]), challenge, str(fields["nonce"]))
+    unproven = say.Hello(**{"proof": "", **fields})  # type: ignore[arg-type]
+    own = Session(challenge, unproven).proof(secret, DIALLER)
     return encode_frame(say.Hello(**{"proof": own, **fields}))  # type: ignore[arg-type]
 
 

@@ -52,6 +52,16 @@ def test_steps_that_are_heard_of_after_a_stop_are_in_the_store_too() -> None:
     assert cluster.saved.best_step == max(m.step for m in cluster.members.values()) > before
 
 
+def test_a_job_that_is_told_that_it_is_done_lets_its_members_go_and_has_succeeded() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.client(events.StopAsked, "nobody is wanted any more", 0)
+    cluster.run(2.0)
+    assert cluster.ended == (0, "")
+    assert [word.failed for name in "012" for word in cluster.heard(f"m{name}", Dismiss)] == [
+        False
+    ] * 3
+
+
 def test_nobody_is_dismissed_before_all_have_finished() -> None:
     cluster = near_the_end()
     cluster.mute = {"m2"}
@@ -136,6 +146,18 @@ def test_a_script_that_fails_after_training_fails_the_job() -> None:
     assert "m1 failed after training: exit code 1: OSError: disk full" in cluster.ended[1]
 
 
+def test_a_failure_after_training_is_in_the_store_when_the_last_one_has_ended() -> None:
+    cluster = near_the_end()
+    for name in ("m0", "m1", "m2"):
+        cluster.members[name].stays = True
+    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+    for name in ("m0", "m1", "m2"):
+        cluster.kill(name, code=3)
+        cluster.run(0.5)
+    finish(cluster)
+    assert (cluster.saved.phase, cluster.saved.exit_code) == (Phase.FAILED, 1)
+
+
 def test_one_that_does_not_end_after_training_is_ended_after_the_grace() -> None:
     cluster = near_the_end(grace=10)
     cluster.members["m1"].stays = True
@@ -148,15 +170,40 @@ def test_one_that_does_not_end_after_training_is_ended_after_the_grace() -> None
     assert cluster.running == []
 
 
-def test_an_agent_that_dies_while_its_members_leave_does_not_hold_up_the_end() -> None:
-    cluster = started({"h0": 1, "h1": 2}, np=3)
+def leaving_on_two_hosts() -> FakeCluster:
+    cluster = started({"h0": 1, "h1": 2}, np=3, grace=10)
     cluster.last_step = END
     for name in ("m1", "m2"):
         cluster.members[name].stays = True
-    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+    return cluster.run_until(lambda: cluster.phase is Phase.ENDING)
+
+
+def test_an_agent_that_dies_while_its_members_leave_does_not_hold_up_the_end() -> None:
+    cluster = leaving_on_two_hosts()
     cluster.kill_agent("h1")
+    cluster.run(11.0)
+    assert cluster.ended is not None and cluster.ended[0] == 1
+
+
+def test_an_agent_that_is_started_again_while_its_members_leave_tells_that_they_are_gone() -> None:
+    cluster = leaving_on_two_hosts()
+    cluster.kill_agent("h1")
+    cluster.run(0.5)
+    cluster.add_host("h1", 2)
     cluster.run(1.0)
-    assert cluster.ended is not None
+    assert cluster.ended is not None and cluster.ended[0] == 1
+
+
+def test_an_agent_that_hangs_up_while_its_members_leave_may_come_back() -> None:
+    cluster = leaving_on_two_hosts()
+    cluster.hang_up("h1")
+    cluster.run(7.0)
+    assert cluster.ended is None
+    cluster.dial_again("h1")
+    for name in ("m1", "m2"):
+        cluster.kill(name, code=0)
+    finish(cluster)
+    assert cluster.ended == (0, "")
 
 
 def test_leavers_are_waited_for_at_the_end() -> None:

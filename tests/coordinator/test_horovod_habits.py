@@ -23,7 +23,7 @@ def test_the_first_failure_ends_a_job_of_fixed_size(uses_midflight: bool, second
     cluster.kill("m2", code=7)
     cluster.run(0.3)
     assert cluster.ended is not None and cluster.ended[0] == 1
-    assert cluster.state.first_failure == Ended("h1", 0, 7)
+    assert cluster.state.first_failure == Ended("h1", 0, 7, 2 if uses_midflight else -1)
     assert cluster.state.serial == 3, "nobody was started in its place"
 
 
@@ -32,7 +32,7 @@ def test_only_the_first_failure_is_remembered() -> None:
     cluster.kill("m1", code=-9)
     cluster.kill("m0", code=1)
     cluster.run(0.5)
-    assert cluster.state.first_failure == Ended("h0", 1, -9)
+    assert cluster.state.first_failure == Ended("h0", 1, -9, rank=1)
 
 
 def test_a_process_that_was_first_seen_to_be_gone_is_told_of_with_its_exit_code() -> None:
@@ -41,9 +41,9 @@ def test_a_process_that_was_first_seen_to_be_gone_is_told_of_with_its_exit_code(
     assert cluster.state.first_failure is None, "it has not been asked about"
     cluster.handle(events.Disconnected(cluster.now, "m1"))
     cluster.handle(events.Probed(cluster.now, "m1", "gone"))
-    assert cluster.state.first_failure == Ended("h0", 1, -9)
+    assert cluster.state.first_failure == Ended("h0", 1, -9, rank=1)
     cluster.handle(events.Exited(cluster.now, "m1", 3, ""))
-    assert cluster.state.first_failure == Ended("h0", 1, 3)
+    assert cluster.state.first_failure == Ended("h0", 1, 3, rank=1)
 
 
 def test_a_job_of_fixed_size_succeeds_like_any_other() -> None:

@@ -231,3 +231,15 @@ def test_the_only_member_s_notice_waits_for_hosts_that_a_restarted_coordinator_e
     _, commands = handle(cluster.state, events.Noticed(cluster.now, "m0", 30.0))
     told = [c.message for c in commands if isinstance(c, do.Tell)]
     assert not any(isinstance(message, Dismiss) for message in told), "h1 has free slots"
+
+
+def test_a_host_with_as_many_slots_as_members_keeps_them_whichever_slots_they_are_in() -> None:
+    cluster = started({"h0": 2, "h1": 1}, np=3)
+    cluster.ask(names=("m0",))
+    cluster.run_until(lambda: cluster.world == ("m1", "m2"))
+    cluster.client(events.HostsListed, {"h0": 1, "h1": 1})
+    cluster.run(3.0)
+    assert cluster.world == ("m1", "m2"), "m1 is in the second slot of h0"
+    cluster.ask(to=3, timeout=1.0)
+    cluster.run(3.0)
+    assert len(cluster.running) == 2, "h0 has no room for another"

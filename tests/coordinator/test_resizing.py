@@ -380,3 +380,36 @@ def test_hosts_whose_members_are_to_leave_are_named_instead_of_the_members() -> 
     again = cluster.ask(hosts=("h1",))
     cluster.run(1.0)
     assert cluster.answers[again] == (True, "no member is on h1 any more")
+
+
+def test_what_broke_in_the_world_before_a_switch_is_forgotten_when_all_have_left_it() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.ask(to=2)
+    cluster.run_until(lambda: cluster.phase is Phase.SWITCHING)
+    # The others have closed the old world before this one has come to its end.
+    cluster.members["m2"].tell(events.Broke, 1, 0, "another member has gone")
+    cluster.run(2.0)
+    assert cluster.world == ("m0", "m1")
+    assert not cluster.said("nobody is missing")
+    assert cluster.state.resets == 0
+
+
+def test_what_breaks_in_the_world_before_a_switch_does_not_matter_to_those_in_the_next() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.ask(to=2)
+    cluster.run_until(lambda: cluster.phase is Phase.SWITCHING)
+    cluster.members["m0"].tell(events.Settled, 2, cluster.heard("m0", Switch)[0].step)
+    cluster.settle()
+    assert cluster.phase is Phase.SWITCHING
+    cluster.members["m2"].tell(events.Broke, 1, 0, "another member has gone")
+    cluster.run(2.0)
+    assert not cluster.said("nobody is missing")
+
+
+def test_what_breaks_in_the_next_world_while_some_are_on_their_way_is_mended() -> None:
+    cluster = started(HOSTS, np=3)
+    cluster.ask(to=2)
+    cluster.run_until(lambda: cluster.phase is Phase.SWITCHING)
+    cluster.members["m0"].tell(events.Broke, 2, 0, "connection reset")
+    cluster.run(2.0)
+    assert cluster.said("nobody is missing (connection reset)")

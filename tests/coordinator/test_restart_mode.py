@@ -1,5 +1,7 @@
 """Scripts that never call Midflight: every change stops all processes and starts them again."""
 
+from typing import Any
+
 import pytest
 
 from midflight.coordinator.core import events
@@ -9,7 +11,7 @@ from tests.coordinator.scenario import FakeCluster
 HOSTS = {"h0": 2, "h1": 2, "h2": 2}
 
 
-def plain(hosts: dict[str, int] | None = None, **spec: float) -> FakeCluster:
+def plain(hosts: dict[str, int] | None = None, **spec: Any) -> FakeCluster:
     """A job of a script that knows nothing of Midflight, and has been taken for one."""
     cluster = FakeCluster(hosts or HOSTS, **{"np": 3, "start_timeout": 5.0, **spec})
     cluster.uses_midflight = False
@@ -210,3 +212,11 @@ def test_a_script_that_dials_in_while_it_is_being_stopped_changes_nothing() -> N
     cluster.run(2.0)
     assert cluster.state.mode is Mode.ELASTIC
     assert before.name not in cluster.world and cluster.state.size == 3
+
+
+def test_a_job_whose_hosts_all_cool_for_longer_than_it_waits_fails_at_once() -> None:
+    cluster = plain({"h0": 3}, cooldown_min=86400.0, cooldown_max=86400.0, order=("h0",))
+    cluster.kill("m1", code=1)
+    cluster.run(5.0)
+    assert cluster.ended is not None and cluster.ended[0] == 1
+    assert "cooling down" in cluster.ended[1]

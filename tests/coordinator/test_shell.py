@@ -74,6 +74,22 @@ def test_no_process_is_started_before_its_name_is_in_the_store() -> None:
     run(story)
 
 
+def test_a_process_is_started_once_an_agent_that_has_hung_up_is_back() -> None:
+    async def story(it: Served) -> None:
+        it.saving.open.clear()
+        agent = await it.agent("h0", 4)
+        await it.until(lambda: bool(it.shell.state.members))
+        names = set(it.shell.state.members)
+        agent.close()
+        await it.until(lambda: not it.shell.state.hosts["h0"].connected)
+        it.saving.open.set()
+        await it.until(lambda: bool(it.saving.saved))
+        agent = await it.agent("h0", 4)
+        assert (await next_of(agent, say.StartMember)).member in names
+
+    run(story)
+
+
 def test_what_a_member_is_told_comes_in_order_even_if_some_of_it_waits_for_the_store() -> None:
     async def story(it: Served) -> None:
         wires = await training(it, 2)

@@ -158,12 +158,11 @@ def test_failures_of_such_a_script_are_limited_if_a_limit_is_given() -> None:
     assert cluster.ended is not None and "--max-restarts 1" in cluster.ended[1]
 
 
-def test_a_worker_that_a_leaving_node_has_to_kill_is_no_failure() -> None:
+def test_a_node_that_is_needed_and_leaves_stops_all_in_good_order_and_is_no_failure() -> None:
     cluster = nodes("h0", "h1", min_np=4).run(3.0)
     cluster.agents["h1"].tell(events.HostNoticed, "h1", 4.0)
-    cluster.run(4.0)
-    assert len(cluster.running) == 4, "fewer are too few, so nobody is let go"
-    cluster.kill("m2", "m3", code=-9)
+    cluster.run(0.5)
+    assert cluster.running == [], "they are stopped while they can still save a checkpoint"
     cluster.kill_agent("h1")
     cluster.run(3.0)
     assert cluster.ended is None and cluster.state.resets == 0
@@ -197,3 +196,12 @@ def test_a_node_that_died_with_the_coordinator_excuses_those_who_fail_with_it() 
     assert cluster.ended is None
     assert cluster.state.resets == 0
     assert {cluster.members[name].host for name in cluster.running} == {"h1"}
+
+
+def test_a_node_that_leaves_soon_after_the_start_has_its_workers_stopped_in_good_order() -> None:
+    cluster = launched(nodes("h0", "h1"), 4)
+    assert cluster.state.mode is Mode.UNKNOWN, "nobody has called Midflight so far"
+    cluster.agents["h1"].tell(events.HostNoticed, "h1", 3.0)
+    cluster.run(0.5)
+    assert cluster.running == ["m4", "m5"], "the others start anew, without waiting for the notice"
+    assert {cluster.members[name].host for name in cluster.running} == {"h0"}

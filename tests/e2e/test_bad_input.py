@@ -15,14 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from midflight.protocol.messages import Challenge, Refused
-from midflight.protocol.wire import (
-    HANDSHAKE_LIMIT,
-    VERSION,
-    SyncWire,
-    answer_challenge,
-    dial_blocking,
-)
+from midflight.protocol.handshake import VERSION, answer_challenge
+from midflight.protocol.messages import Hello, Refused
+from midflight.protocol.wire import SyncWire, dial_blocking
 from midflight.rundir import RunDir
 from tests.e2e.runs import PATIENCE, Run, check_complete, ranked
 
@@ -213,10 +208,9 @@ def test_another_version_of_the_protocol_is_refused_with_both_numbers(training: 
     token = RunDir.of("job", training.env).read_token()
     with stranger(training) as sock:
         wire = SyncWire(sock)
-        wire.limit = HANDSHAKE_LIMIT
-        challenge = wire.receive()
-        assert isinstance(challenge, Challenge)
-        hello = answer_challenge(challenge, "member", "m9", token)
+        hello = answer_challenge(
+            wire.receive(), Hello(VERSION, "member", "m9", "nonce", ""), token
+        ).hello
         wire.send(type(hello)(99, hello.role, hello.name, hello.nonce, hello.proof))
         answer = wire.receive()
     assert isinstance(answer, Refused)

@@ -29,5 +29,5 @@ def test_the_distributed_optimizer_equals_one_process_with_the_whole_batch(
     horovod: Horovod, tmp_path: Path
 ) -> None:
     lines = _holds(horovod, "optimizers.py", 2, str(tmp_path))
-    for part in ("options", "unused", "sparse", "checks", "states", "adasum", "timeline"):
+    for part in ("options", "unused", "sparse", "sets", "checks", "states", "adasum", "timeline"):
         assert sum(f"{part} holds" in line for line in lines) == 2, part

@@ -33,6 +33,12 @@ BEGUN = replace(initial(SPEC, 0.0), launched_at=1.0)
             "the job to be terminated. The first process to do so was:\nProcess name: a[2]\n"
             "Exit code: 137\n",
         ),
+        (
+            replace(BEGUN, first_failure=Ended("a", 2, 1, 4, "ValueError: no such layer")),
+            "Horovod detected that one or more processes exited with non-zero status, thus causing "
+            "the job to be terminated. The first process to do so was:\nProcess name: a[2]\n"
+            "Exit code: 1\nReason: rank 4: ValueError: no such layer\n",
+        ),
     ],
 )
 def test_a_failed_job_ends_with_a_sentence_that_says_why(state: State | None, words: str) -> None:

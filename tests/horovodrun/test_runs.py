@@ -26,6 +26,19 @@ if os.environ["HOROVOD_RANK"] == "1":
     os.kill(os.getpid(), int(sys.argv[1])) if len(sys.argv) > 1 else sys.exit(3)
 signal.pause()
 """
+EXIT = """
+import sys
+import horovod.torch as hvd
+hvd.init()
+hvd.barrier()
+try:
+    sys.exit("this one is caught")
+except SystemExit:
+    hvd.barrier()
+if hvd.rank() == 1:
+    sys.exit(3)
+hvd.join()
+"""
 WAIT = "import os, signal; print('up', os.environ['HOROVOD_HOSTNAME']); signal.pause()"
 SHORT = ("--start-timeout", "1")
 
@@ -46,6 +59,14 @@ def test_processes_find_their_place_and_their_output_is_kept_by_rank(site: Site)
         kept = site.folder / "out" / f"rank.{rank}"
         assert (kept / "stdout").read_text().startswith(f"{rank} 3 ")
         assert (kept / "stderr").read_text() == "1048576 None\n"
+
+
+def test_a_script_that_ends_with_a_code_has_failed_and_not_finished(site: Site) -> None:
+    run = horovodrun(site, "-np", "2", *python(EXIT))
+    assert run.ends() == 1
+    assert "Process 1 exit with status code 3." in run.lines
+    reason = "midflight: error: m1 failed, and the job is of fixed size: exit code 3"
+    assert reason in run.lines, run.lines
 
 
 @pytest.mark.parametrize(

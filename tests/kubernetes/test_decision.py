@@ -74,6 +74,16 @@ def test_it_runs_as_soon_as_the_least_number_of_workers_does():
     assert "no room" in look.job.reason
 
 
+def test_a_scalein_by_count_takes_a_worker_that_waits_before_one_that_runs():
+    job = running()
+    waits = replace(job.instances["demo-worker-0"], stage=Stage.STARTING, node="")
+    job = replace(job, instances={**job.instances, waits.name: waits})
+    pods = {**pods_of(job), waits.name: pod(waits.name, "Pending", waits_for="no room", node="")}
+    look = decide(job, pods=pods, scalers=[scaler("ScaleIn", "demo-1", {"count": 1})])
+    assert look.job is not None
+    assert [o.workers for o in look.job.operations] == [("demo-worker-0",)]
+
+
 def test_a_scale_object_with_a_script_is_carried_out_and_says_that_the_script_is_not():
     look = decide(scalers=[scaler("ScaleOut", "demo-1", {"count": 1}, script="/scaleout.sh")])
     assert look.job is not None

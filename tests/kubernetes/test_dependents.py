@@ -5,6 +5,7 @@ import base64
 import kubernetes_validate
 import pytest
 
+from midflight.errors import UsageError
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.dependents import hosts, objects
 from midflight.kubernetes.resources.labels import labels_of
@@ -63,7 +64,6 @@ def test_an_elastic_job_has_all_of_it_and_one_of_fixed_size_only_what_it_uses() 
     assert set(made(pytorch_job())) == {
         "Service/fixed-master-0",
         "NetworkPolicy/fixed",
-        "PodDisruptionBudget/fixed",
     }
 
 
@@ -99,6 +99,7 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
     [
         (training_job(), "elastic-launcher", 47100),
         (pytorch_job(**ELASTIC), "fixed-launcher", 47100),
+        (pytorch_job(["torchrun", "train.py"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(), "fixed-master-0", 23456),
     ],
 )
@@ -125,21 +126,39 @@ def test_pods_hear_their_own_job_and_the_operator_only() -> None:
     assert spec["policyTypes"] == ["Ingress"]
 
 
-def test_workers_of_an_elastic_job_are_drained_one_after_the_other() -> None:
+def test_a_drain_takes_workers_of_an_elastic_job_down_to_what_it_needs() -> None:
     obj = training_job()
+    obj["spec"]["etReplicaSpecs"]["worker"] |= {"replicas": 4, "minReplicas": 2}
     job, found = job_of(obj), made(obj, "policy/v1beta1")["PodDisruptionBudget/elastic"]
     assert found["apiVersion"] == "policy/v1beta1"
-    assert found["spec"]["maxUnavailable"] == 1
+    assert found["spec"]["minAvailable"] == 2 and "maxUnavailable" not in found["spec"]
     assert picks(found["spec"]["selector"], labels_of(job.spec, worker_of(job)))
     assert not picks(found["spec"]["selector"], labels_of(job.spec, chief_of(job)))
 
 
-def test_a_job_of_fixed_size_needs_all_of_its_pods() -> None:
-    obj = pytorch_job()
+def test_the_master_of_an_elastic_pytorchjob_is_one_of_those_it_needs() -> None:
+    obj = pytorch_job(elasticPolicy={"minReplicas": 2})
     job, found = job_of(obj), made(obj)["PodDisruptionBudget/fixed"]["spec"]
-    assert found["minAvailable"] == 3
+    assert found["minAvailable"] == 2
     for instance in (chief_of(job), worker_of(job)):
         assert picks(found["selector"], labels_of(job.spec, instance))
+
+
+@pytest.mark.parametrize(("said", "least"), [(None, None), ("3", 3), ("0", None)])
+def test_a_job_of_fixed_size_can_be_drained_unless_it_says_otherwise(
+    said: str | None, least: int | None
+) -> None:
+    obj = pytorch_job()
+    obj["metadata"]["annotations"] = {"midflight.dev/min-available": said} if said else {}
+    found = made(obj).get("PodDisruptionBudget/fixed", {}).get("spec", {})
+    assert found.get("minAvailable") == least
+
+
+def test_a_number_that_is_none_is_refused() -> None:
+    obj = pytorch_job()
+    obj["metadata"]["annotations"] = {"midflight.dev/min-available": "all"}
+    with pytest.raises(UsageError, match="wanted a number of workers"):
+        job_of(obj)
 
 
 def test_the_hostfile_is_there_in_both_ways_of_writing() -> None:

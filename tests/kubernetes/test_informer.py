@@ -83,6 +83,13 @@ def test_an_object_that_changes_its_job_is_found_by_the_new_one_alone() -> None:
     assert woken[-2:] == [("default", "demo"), ("default", "other")]
 
 
+def test_the_answer_to_a_write_does_not_bring_back_what_has_been_deleted() -> None:
+    """Without its last finalizer an object is gone before the answer to that patch is here."""
+    changes = [("MODIFIED", pod("a", 5)), ("DELETED", pod("a", 7))]
+    informer, _, _ = follow(ApiServer([pod("a", 1)], changes), pod("a", 6), pod("a", 7))
+    assert informer.items == {}
+
+
 def test_the_answer_to_a_write_counts_at_once_unless_the_watch_knows_a_later_state() -> None:
     changes = [("MODIFIED", pod("a", 5))]
     informer, _, _ = follow(ApiServer([pod("a", 1)], changes), pod("a", 4), pod("b", 6))

@@ -31,6 +31,7 @@ PLAIN = ["python", "train.py"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SYNC = {"mode": "git", "source": "https://git.example/a/mnist.git", "branch": "dev"}
 ELASTIC = {"minReplicas": 1, "maxReplicas": 4}
+TORCHRUN = ["python", "-m", "torch.distributed.run", "/opt/train.py"]
 
 
 def chief(obj: Json, site: PodDefaults = PodDefaults(), commit: str = "") -> Json:  # noqa: B008
@@ -100,6 +101,7 @@ PODS: dict[str, Callable[[], Json]] = {
     "worker_with_the_runtime": lambda: worker(training_job(), site=PodDefaults("midflight:1")),
     "elastic_master": lambda: chief(pytorch_job(elasticPolicy=ELASTIC)),
     "elastic_worker": lambda: worker(pytorch_job(elasticPolicy=ELASTIC)),
+    "torchrun_master": lambda: chief(pytorch_job(TORCHRUN, elasticPolicy=ELASTIC)),
     "fixed_master": lambda: chief(pytorch_job(nprocPerNode="2")),
     "fixed_worker": lambda: worker(pytorch_job(nprocPerNode="2"), 1),
     "code": of_the_code,
@@ -127,6 +129,85 @@ def test_pods_are_let_into_a_namespace_of_the_restricted_profile(name: str) -> N
 
 
 # --- words ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command", [TORCHRUN, ["torchrun", "train.py"], ["sh", "-c", "torchrun a"]]
+)
+def test_every_pod_of_an_elastic_job_runs_torchrun_and_all_of_them_meet(command: list[str]) -> None:
+    """The form of Kubeflow's elastic examples: the world of each was one."""
+    obj = pytorch_job(command, elasticPolicy={**ELASTIC, "maxRestarts": 5})
+    first, second = chief(obj), worker(obj)
+    for pod in (first, second):
+        script, name, *words = main(pod)["command"][2:]
+        assert (name, words[-1]) == (
+            "sh",
+            f"exec {command[-1]}" if "-c" in command else command[-1],
+        )
+        assert "midflight.shims" in script
+        assert {
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "fixed-master-0:23456",
+            "PET_RDZV_ID": "fixed",
+            "PET_NNODES": "1:4",
+            "PET_NPROC_PER_NODE": "2",
+            "PET_MAX_RESTARTS": "5",
+            "MIDFLIGHT_TOKEN_FILE": "/etc/midflight/token",
+        }.items() <= env(pod).items()
+    assert first["spec"]["hostname"] == "fixed-master-0"  # by which torch knows who is the host
+
+
+def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> None:
+    obj = pytorch_job()
+    beside = {"name": "beside", "image": "x", "env": [{"name": "A", "value": "1"}]}
+    pod_spec(obj, "Worker")["containers"].append(beside)
+    found = {
+        each["name"]: each.get("value") for each in worker(obj)["spec"]["containers"][1]["env"]
+    }
+    assert found["A"] == "1"
+    assert {
+        "RANK": "1",
+        "MASTER_ADDR": "fixed-master-0",
+        "PET_NNODES": "3",
+    }.items() <= found.items()
+
+
+@pytest.mark.parametrize(
+    ("limits", "requests"),
+    [
+        ({"cpu": "4", "memory": "8Gi"}, {"cpu": "100m", "memory": "128Mi"}),
+        ({"cpu": "50m", "memory": "64Mi"}, {"cpu": "50m", "memory": "64Mi"}),
+    ],
+)
+def test_a_quota_on_limits_finds_them_in_our_init_containers(limits: Json, requests: Json) -> None:
+    """A pod with a container that has none was refused, and the job waited for ever."""
+    obj = training_job(PLAIN, sync=SYNC)
+    for role in ("launcher", "worker"):
+        pod_spec(obj, role)["containers"][0]["resources"] = {"limits": {**limits, "x.dev/y": "1"}}
+    made = [chief(obj, PodDefaults("midflight:1")), worker(obj, site=PodDefaults("midflight:1"))]
+    made.append(code_pod(obj, job_of(obj), PodDefaults()))
+    for pod in made:
+        for each in pod["spec"].get("initContainers", pod["spec"]["containers"]):
+            assert each["resources"] == {"limits": limits, "requests": requests}
+
+
+def test_what_the_elastic_policy_says_of_the_rendezvous_is_told_to_torchrun() -> None:
+    said = {"rdzvBackend": "etcd-v2", "rdzvHost": "etcd", "rdzvPort": 2379, "rdzvId": "mine"}
+    conf = [{"key": "timeout", "value": "60"}, {"key": "is_host", "value": "0"}]
+    obj = pytorch_job(TORCHRUN, elasticPolicy={**ELASTIC, **said, "rdzvConf": conf})
+    assert {
+        "PET_RDZV_BACKEND": "etcd-v2",
+        "PET_RDZV_ENDPOINT": "etcd:2379",
+        "PET_RDZV_ID": "mine",
+        "PET_RDZV_CONF": "timeout=60,is_host=0",
+    }.items() <= env(worker(obj)).items()
+
+
+def test_where_the_annotation_says_so_torchrun_runs_in_the_master_alone() -> None:
+    obj = pytorch_job(TORCHRUN, elasticPolicy=ELASTIC)
+    obj["metadata"]["annotations"] = {"midflight.dev/run-in": "launcher"}
+    assert "midflight.agent" in main(worker(obj))["command"]
+    assert "PET_NNODES" not in env(chief(obj))
 
 
 def test_a_worker_runs_an_agent_whatever_its_template_says() -> None:

@@ -35,6 +35,8 @@ def by_hand() -> None:
         if step == 6 and kfpy.current_rank() == 0:
             kfpy.propose_new_size(1)
         need_sync, detached = kfpy.resize()
+        if step == 6:
+            print(f"after the proposal: {need_sync}, {detached}", flush=True)
     print("detached" if detached else "finished", flush=True)
 
 

@@ -10,10 +10,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from midflight.compat.kungfu import config_server
+from midflight.compat.kungfu import config_server, run
 from midflight.compat.kungfu.cluster import Cluster
 from midflight.compat.kungfu.config import ConfigStoreClient, Outdated
-from midflight.compat.kungfu.config_store import LARGEST_BODY, ConfigServer
+from midflight.compat.kungfu.config_store import (
+    FOLLOWED_SECONDS,
+    LARGEST_BODY,
+    ConfigServer,
+    ConfigStore,
+    Rejected,
+)
 from midflight.errors import Refused, TimedOut, Unreachable, UsageError
 from tests.kungfu.commands import Commands, cluster
 
@@ -205,6 +211,25 @@ def test_the_command_serves_what_it_was_given_and_ends_by_stop_or_in_time(
     assert server.ends() == 0
     brief, _ = commands.config_server("--ttl=100ms")
     assert brief.ends() == 0
+
+
+def test_one_launcher_follows_a_store_until_it_has_been_silent_for_a_while() -> None:
+    store = ConfigStore(ONE)
+    store.follow("first", now=10.0)
+    store.follow("first", now=12.0)
+    with pytest.raises(Rejected, match="another kungfu-run follows"):
+        store.follow("second", now=12.0 + FOLLOWED_SECONDS - 0.1)
+    store.follow("second", now=12.0 + FOLLOWED_SECONDS)
+
+
+def test_a_second_kungfu_run_on_the_same_store_is_refused_and_starts_nothing(
+    server: ConfigServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ConfigStoreClient(server.url, runner="first").put(TWO)
+    monkeypatch.setattr(run, "FOLLOWED_SECONDS", -1.0)  # the first has not just ended
+    flags = ("-H", "127.0.0.2:4", "-self", "127.0.0.2", "-w", "-init-version", "-1")
+    assert run.main([*flags, "-config-server", server.url, "python3", "train.py"]) == 2
+    assert "another kungfu-run follows" in capsys.readouterr().err
 
 
 def test_the_command_listens_on_ipv6_too(commands: Commands) -> None:

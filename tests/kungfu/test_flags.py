@@ -1,6 +1,7 @@
 """The command line of kungfu-run, as Go programs read theirs, and schedules."""
 
 import importlib
+import os
 
 import pytest
 
@@ -8,6 +9,9 @@ from midflight.compat.kungfu import cluster_manager, fake_trainer, run
 from midflight.compat.kungfu.run_flags import read
 from midflight.compat.kungfu.schedule import parse, step_based_schedule
 from midflight.errors import UsageError
+from midflight.protocol.dialect import OWN
+from midflight.run.options import check
+from tests.coordinator.scenario import FakeCluster
 
 
 def test_one_dash_or_two_a_blank_or_an_equals_sign() -> None:
@@ -70,8 +74,6 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
     tmp_path: str,
 ) -> None:
     monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
-    for name in ("PATH", "PYTHONPATH", "KUNGFU_CONFIG_SERVER", "KUNGFU_ALLREDUCE_STRATEGY"):
-        monkeypatch.setenv(name, "")  # which the launcher sets for its children
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert run.main(words) == 2
     said = capsys.readouterr().err
@@ -86,6 +88,27 @@ def test_help_lists_the_flags(program: object, capsys: pytest.CaptureFixture[str
             getattr(program, "main")([word])  # noqa: B009
         assert end.value.code == 0
     assert "Usage of kungfu-" in capsys.readouterr().out
+
+
+def test_without_w_a_script_that_fails_before_it_has_joined_ends_the_run() -> None:
+    flags = read(["-np", "2", "python3", "train.py"])
+    spec = check(run.given(flags, 2, {"127.0.0.1": 2}, "job"), {**os.environ}).spec
+    habits = {"max_restarts": spec.dialect.max_restarts}
+    times = {"cooldown_min": spec.cooldown_min, "cooldown_max": spec.cooldown_max}
+    cluster = FakeCluster({"127.0.0.1": 2}, np=2, max_np=2, order=spec.order, **habits, **times)
+    cluster.uses_midflight = False
+    cluster.settle()
+    cluster.kill("m0", code=1, tail="ValueError: no such file\n")
+    cluster.run(2.0)
+    assert cluster.ended is not None and cluster.ended[0] == 1
+    assert "m0: exit code 1: ValueError: no such file" in cluster.ended[1]
+
+
+def test_with_w_lost_workers_are_replaced_and_workers_are_told_the_store() -> None:
+    flags = read(["-w", "-config-server", "http://h:1/config", "python3", "train.py"])
+    wanted = run.given(flags, 2, None, "job")
+    assert (wanted.max_np, wanted.cooldown, wanted.dialect) == (None, (1.0, 60.0), OWN)
+    assert wanted.environment["KUNGFU_CONFIG_SERVER"] == "http://h:1/config"
 
 
 def test_durations_are_gos() -> None:

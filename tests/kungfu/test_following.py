@@ -40,11 +40,13 @@ def test_whoever_writes_the_store_resizes_the_job_and_every_step_counts_once(
 
     client.put(cluster("127.0.0.2:10000", "127.0.0.2:10001"))  # rank 0 leaves
     run.says("[m0]<stdout>:left at", within=80)
+    client.put(cluster("127.0.0.2:10001"))  # not the last one of its host leaves
+    run.says("[m2]<stdout>:left at", within=80)
 
     client.put(cluster("localhost:10000"))  # nobody stays
     run.says("<stdout>:left at", times=4, within=80)
     client.put(cluster("localhost:10000", "localhost:10001"))
-    run.says("rank=1 np=2", times=3, within=80)
+    run.says("rank=1 np=2", times=4, within=80)
     victim = commands.status("followed")["members"][1]["pid"]
     os.kill(victim, signal.SIGKILL)
     run.says("went on with 1 members", within=60)
@@ -78,6 +80,7 @@ def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     last = done.stdout.splitlines()[-1]
     assert "training went on after each of" in last
     assert "with 1 to 2 workers" in last
+    assert "detached at step" in done.stdout, "an empty cluster detaches; nobody is killed"
 
 
 def test_the_manager_says_when_training_ends_badly(commands: Commands) -> None:

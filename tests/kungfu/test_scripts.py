@@ -57,6 +57,8 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
         *("-k", "-debug-port", str(debug_port), sys.executable, str(HERE / "asker.py"), "hand"),
     )
     run.says("resize says True, False", within=60)
+    run.says("after the proposal: True, True", within=80)  # by the next resize(), for both
+    run.says("after the proposal: True, False", within=80)
     run.says("<stdout>:detached", within=80)
     run.says("<stdout>:finished", within=80)
     run.says("-k keeps this process", within=60)

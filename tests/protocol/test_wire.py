@@ -11,28 +11,23 @@ import pytest
 
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
 from midflight.protocol import wire
+from midflight.protocol.handshake import VERSION
 from midflight.protocol.messages import (
-    Accepted,
     Beat,
     Challenge,
     Dismiss,
-    Hello,
     KeySet,
     Refused,
     StatusRequested,
 )
 from midflight.protocol.wire import (
     FRAME_LIMIT,
-    VERSION,
     AsyncWire,
     SyncWire,
-    answer_challenge,
-    check_hello,
-    check_welcome,
+    accept_blocking,
     dial,
     dial_blocking,
     encode_frame,
-    proof,
     split_address,
 )
 
@@ -74,12 +69,7 @@ class Listener:
 
 def host_side(sock: socket.socket, secret: bytes = SECRET) -> SyncWire:
     """The coordinator's side of a handshake."""
-    line = SyncWire(sock)
-    challenge = Challenge(VERSION, "abc")
-    line.send(challenge)
-    hello = check_hello(line.receive(), challenge, secret)
-    line.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
-    line.limit = FRAME_LIMIT
+    line, _ = accept_blocking(sock, secret)
     return line
 
 
@@ -212,27 +202,6 @@ def test_something_else_than_a_coordinator_is_not_understood() -> None:
         pytest.raises(ProtocolError),
     ):
         dial_blocking(address, "client", "", SECRET)
-
-
-def test_a_proof_is_bound_to_its_side_its_role_and_both_nonces() -> None:
-    challenge = Challenge(VERSION, "abc")
-    hello = answer_challenge(challenge, "member", "m0", SECRET)
-    assert check_hello(hello, challenge, SECRET) == hello
-    for other in (
-        Hello(VERSION, "agent", hello.name, hello.nonce, hello.proof),
-        Hello(VERSION, "member", hello.name, "other", hello.proof),
-        Hello(VERSION, "member", hello.name, hello.nonce, "é"),
-    ):
-        with pytest.raises(HandshakeRefused, match="token"):
-            check_hello(other, challenge, SECRET)
-    with pytest.raises(HandshakeRefused, match="token"):
-        check_hello(hello, Challenge(VERSION, "another"), SECRET)
-    with pytest.raises(HandshakeRefused, match="does not know"):
-        check_welcome(Accepted(hello.proof), challenge, hello, SECRET)
-
-
-def test_nonces_differ() -> None:
-    assert len({wire.new_nonce() for _ in range(100)}) == 100
 
 
 @pytest.mark.parametrize(

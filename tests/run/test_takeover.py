@@ -80,7 +80,7 @@ def test_a_launcher_that_is_told_to_leave_takes_only_the_worker_beside_it_along(
         assert run.wait() == 143
         run.await_line("leaving job to the next launcher; its workers train on")
         assert worker.poll() is None
-        state = saved_state(run.env["MIDFLIGHT_STORE"], "job")
+        state = saved_state(run.env["MIDFLIGHT_STORE"], "job", b"the job's own")
         assert state is not None and state.world is not None
         assert [member.host for member in state.world.members] == ["job-worker-0"]
         assert state.resets == 0  # it was let go, not lost

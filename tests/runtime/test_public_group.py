@@ -4,35 +4,31 @@ wait in it outlasts the cut, even where gloo itself would wait for ever."""
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from midflight.errors import WorldChanged
+from midflight.runtime import torch_private
 from midflight.runtime.group.public_group import cuttable
 from midflight.runtime.group.waits import Waits
 
 SECONDS = 30.0
+pytestmark = pytest.mark.skipif(
+    not torch_private.PYTHON_WORKS, reason="this torch cannot hold works made in Python"
+)
 
 
 class Rank:
     def __init__(self, store: Any, rank: int) -> None:
-        kind: Any = dist.ProcessGroupGloo
-        options = kind._Options()
-        options._timeout = timedelta(seconds=SECONDS)
-        options._devices = [kind.create_device(hostname="127.0.0.1")]
         self.waits = Waits()
-        gloo = kind(store, rank, 2, options)
+        gloo = torch_private.gloo_backend(store, rank, 2, "127.0.0.1", SECONDS)
         own: Any = dist.ProcessGroup(store, rank, 2)
-        own._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        own._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, gloo)
-        own._set_group_name("both")
+        torch_private.assemble(own, "both", {"cpu": ("gloo", gloo)}, "gloo")
         self.raw = own
         self.group = cuttable(own, gloo, self.waits)
 
@@ -117,7 +113,9 @@ def allgather(group: Any, rank: int) -> torch.Tensor:
 @operation
 def _allgather_base(group: Any, rank: int) -> torch.Tensor:
     found = numbers(0, 8)
-    group._allgather_base(found, numbers(7 * rank), c10d.AllgatherOptions()).wait()
+    group._allgather_base(
+        found, numbers(7 * rank), torch._C._distributed_c10d.AllgatherOptions()
+    ).wait()
     return found
 
 

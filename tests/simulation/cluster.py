@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from midflight.coordinator.core.state import OVER
 from midflight.protocol.job import JobSpec
 from midflight.runtime.data.plan import Plan
-from tests.simulation.faults import Fault, Strikes, choose
+from tests.simulation.faults import FATAL, Fault, Strikes, choose
 from tests.simulation.group import Fabric
 from tests.simulation.head import PORT, Keeper
-from tests.simulation.loop import Process, SimLoop, Stalled
+from tests.simulation.loop import START, Process, SimLoop, Stalled
 from tests.simulation.machines import Host, installed, start_training
 from tests.simulation.member import Script, Training
 from tests.simulation.network import Network
@@ -100,6 +100,8 @@ class Cluster:
         self.keeper: Keeper
         self.over = False
         self.excused = False
+        self.wishes = 0  # for another size: requests, and notices
+        self.wanted_still: int | None = None  # after a request that was refused
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
         self._troubled_at: dict[str, float] = {}
 
@@ -141,6 +143,11 @@ class Cluster:
     def processes_on(self, host: str) -> list[Process]:
         agents = [h.agent for h in self.hosts if h.agent is not None]
         return [p for p in (*agents, *self.members.values()) if p.host == host and p.alive]
+
+    @property
+    def wanted(self) -> int | None:
+        """The size that the coordinator wants the job to have, if there is one."""
+        return None if self.keeper.shell is None else self.keeper.shell.state.wanted
 
     # --- who is disturbed by faults -------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class Cluster:
 
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
-        reachable = self.network.reachable("head", process.host)
+        reachable = self.network.reachable("head", process.host) and not training.has_left
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
 
     # --- from start to end ----------------------------------------------------------------------
@@ -265,12 +272,21 @@ class Cluster:
             witness.find(f"the launcher gave up: {failure}")
             return
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
-        # A host that says nothing at the very end takes the exit codes of its members along.
-        unheard = self._is_complete and not all(self._is_calm(h.name) for h in self.hosts)
-        if job.result() != 0 and not self.excused and not unheard:
+        if job.result() != 0 and not self.excused and not self._is_end_unheard:
             witness.find(f"the job fails with {job.result()} although its state was held")
+        if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
+            wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
+            witness.find(f"a resize was said not to be done, and {wanted}")
         if job.result() == 0 and not self._is_complete:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+    @property
+    def _is_end_unheard(self) -> bool:
+        """A host that is silent for long at the very end takes the exit codes along."""
+        lately = [f for f in self.faults if f.until > self.loop.now - START - CALM_SECONDS]
+        return self._is_complete and any(
+            fault.kind in FATAL or fault.seconds > self.spec.grace / 2 for fault in lately
+        )
 
 
 async def _all(tasks: list["asyncio.Task[None]"]) -> None:

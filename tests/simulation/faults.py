@@ -32,6 +32,8 @@ KINDS = {  # and how often, relative to each other
     "reset_lines": 3,
     "half_open": 3,
     "break_group": 3,
+    "break_at_switch": 3,
+    "differ": 2,
     "jump_clock": 1,
     "store_away": 3,
     "ask_for_size": 6,
@@ -39,6 +41,7 @@ KINDS = {  # and how often, relative to each other
     "notice_host": 1,
 }
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
+FATAL = ("kill_member", "kill_agent", "lose_host", "notice_host")
 MOST_FAULTS = 8
 STRIKE_WITHIN = 25.0  # seconds
 LONGEST = 12.0
@@ -50,6 +53,10 @@ class Fault:
     kind: str
     victim: int
     seconds: float  # how long it lasts, if it does
+
+    @property
+    def until(self) -> float:
+        return self.at + self.seconds
 
     def __str__(self) -> str:
         return f"{self.kind} {self.victim} at {self.at:.2f} s for {self.seconds:.2f} s"
@@ -155,14 +162,32 @@ class Strikes:
     async def notice_member(self, fault: Fault) -> None:
         if (process := self._member(fault)) is not None:
             self._say(f"SIGTERM to {process.name}")
+            self._cluster.wishes += 1
+            can_do_without = self._cluster.witness.size > self._cluster.spec.min_np
             process.terminate()
             self._cluster.count_holders()
+            if can_do_without:
+                await self._check_notice(fault, process)
+
+    async def _check_notice(self, fault: Fault, process: Process) -> None:
+        """A member that nothing else holds up leaves before its notice is over."""
+        cluster = self._cluster
+        await asyncio.sleep(cluster.spec.grace)
+        alone = all(
+            other is fault
+            or other.at > fault.at + cluster.spec.grace
+            or other.until < fault.at - 15
+            for other in cluster.faults
+        )
+        if alone and process.alive and not cluster.over:
+            cluster.witness.find(f"{process.name} has not left when its notice is over")
 
     async def notice_host(self, fault: Fault) -> None:
         left = [h for h in self._cluster.hosts if h.agent and h.agent.alive]
         agent = self._agent(fault)
         if agent is not None and len(left) > 1:
             self._say(f"SIGTERM to {agent.name}")
+            self._cluster.wishes += 1
             agent.terminate()
             for host in left:
                 host.left = host.left or host.agent is agent
@@ -234,9 +259,26 @@ class Strikes:
         """A connection between two members breaks; both processes are well."""
         if (process := self._member(fault)) is not None:
             training = self._cluster.trainings.get(process.name)
-            if training is not None and training.group is not None:
+            if training is not None and training.holds_state:
                 self._say(f"a connection of {process.name} to other members breaks")
                 training.group.is_reset = True
+
+    async def break_at_switch(self, fault: Fault) -> None:
+        """The same, while the members go over to the next world."""
+        switching = self._cluster.witness.switching_next = asyncio.Event()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST):
+                await switching.wait()
+        await asyncio.sleep(fault.seconds / LONGEST * 2 * self._cluster.script.step_seconds)
+        await self.break_group(fault)
+
+    async def differ(self, fault: Fault) -> None:
+        """The script of one member sets a value to something else than the others do."""
+        if (process := self._member(fault)) is not None:
+            training = self._cluster.trainings.get(process.name)
+            if training is not None and training.group is not None:
+                self._say(f"{process.name} has another job.state than the others")
+                training.differ(fault.victim)
 
     # --- the rest -------------------------------------------------------------------------------
 
@@ -255,7 +297,8 @@ class Strikes:
 
     async def ask_for_size(self, fault: Fault) -> None:
         to = 1 + fault.victim % self._cluster.spec.max_np
-        self._say(f"ask for size {to}")
+        timeout = (2.0, 8.0, 30.0)[fault.victim % 3]
+        self._say(f"ask for size {to} within {timeout:g} s")
         process = Process(self._cluster.loop, f"resize to {to}", "head")
-        process.start(lambda: resize(self._cluster, to))
+        process.start(lambda: resize(self._cluster, to, timeout))
         self._cluster.clients.append(process)

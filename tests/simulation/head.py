@@ -77,7 +77,7 @@ class Keeper(CoordinatorKeeper):
 
     async def _saved(self) -> State | None:
         try:
-            return Saving(self._cluster.store, self._cluster.spec.name).load(now())
+            return Saving(self._cluster.store, self._cluster.spec.name, SECRET).load(now())
         except StoreError:
             return None
 
@@ -91,7 +91,7 @@ class Keeper(CoordinatorKeeper):
     async def _serve(self) -> int:
         cluster = self._cluster
         await asyncio.sleep(cluster.script.startup_seconds / 4)
-        saving = Saving(cluster.store, cluster.spec.name)
+        saving = Saving(cluster.store, cluster.spec.name, SECRET)
         try:
             state = saving.load(now()) or initial(cluster.spec, now())
         except StoreError:
@@ -110,16 +110,18 @@ class Keeper(CoordinatorKeeper):
             server.close()
 
 
-async def resize(cluster: "Cluster", to: int) -> int:
+async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
     """`midflight resize`, as a process of its own; checks that its answer is true."""
 
     async def call() -> AsyncWire:
         return await dial(cluster.address, "client", "resize", SECRET)
 
     witness, asked_at = cluster.witness, cluster.loop.now
-    size = witness.sizes[-1][1] if witness.sizes else 0
+    size = witness.size
+    wanted = cluster.wanted
+    cluster.wishes += 1
     try:
-        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), 30.0))
+        ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), timeout))
     except Unreachable as error:
         witness.say(f"resize to {to}: nobody answers: {error}")
         return 1
@@ -128,4 +130,6 @@ async def resize(cluster: "Cluster", to: int) -> int:
     by_restart = ended.detail.startswith("restarting")  # it has not heard of Midflight yet
     if ended.ok and to not in since and not by_restart:
         witness.find(f"a resize to {to} is said to be done, and the sizes were {sorted(since)}")
+    if not ended.ok:
+        cluster.wanted_still = wanted
     return 0

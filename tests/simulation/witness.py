@@ -4,7 +4,7 @@ import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 
-from midflight.coordinator.core.state import OVER, Stage, State
+from midflight.coordinator.core.state import OVER, Phase, Stage, State
 from midflight.protocol.world import World
 from midflight.runtime.data.plan import Cursor, Extent, Plan
 
@@ -49,10 +49,17 @@ class Witness:
         self._trained_in = 0  # the newest generation in which a step was completed
         self._begun_in: dict[int, int] = {}  # the first step that was completed there
         self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
+        self.switching_next: asyncio.Event | None = None  # or for the next switch step
+        self.differing: set[int] = set()  # generations in which a script made its member differ
         self.steps = 0  # completed, by the furthest
         self.moved_at = now()  # when that last changed
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
         self.is_well: Callable[[str], bool] = lambda member: False
+
+    @property
+    def size(self) -> int:
+        """Of the world that is valid now; 0 before the first."""
+        return self.sizes[-1][1] if self.sizes else 0
 
     def say(self, text: str) -> None:
         self.story.append((self._now(), text))
@@ -85,6 +92,11 @@ class Witness:
         if len(set(claims)) > 1:
             self.find(f"the members of one step with {member} differ: {sorted(set(claims))}")
 
+    def same_values(self, generation: int, values: Sequence[int]) -> None:
+        """What the members of a step hold besides the weights: equal since they met here."""
+        if len(set(values)) > 1 and generation not in self.differing:
+            self.find(f"the members of generation {generation} have different values of job.state")
+
     # --- the coordinator ----------------------------------------------------------------------
 
     def decided(self, before: State, after: State) -> None:
@@ -93,6 +105,8 @@ class Witness:
         changed = before.phase is not after.phase or before.generation != after.generation
         if changed and self.decided_next is not None:
             self.decided_next.set()
+        if changed and after.phase is Phase.SWITCHING and self.switching_next is not None:
+            self.switching_next.set()
         if after.world != before.world and after.world is not None:
             self._new_world(after.world)
         if after.phase in OVER or before.phase in OVER:

@@ -1,13 +1,16 @@
 """What an agent was told at its start, and the environment its members get from it.
 
 The environment of a member is the agent's own, then what Midflight says (`WorkerEnv`), then what
-the coordinator's order adds, which has the last word. Every process below an agent also carries
-the agent's mark, by which the guard finds those that have left their process group.
+the coordinator's order adds, which has the last word. Only what decides which code a program loads
+(`LD_*`, `PYTHON*` and the like) is this host's own affair, and ignored in an order. Every process
+below an agent also carries the agent's mark, by which the guard finds those that have left their
+process group.
 """
 
+import re
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from midflight import shims
 from midflight.agent.finding import address_now
@@ -15,6 +18,7 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import StartMember
 
 MARK = "MIDFLIGHT_AGENT"
+_LOADER = re.compile(r"(LD|DYLD)_.*|PYTHON.*|GLIBC_TUNABLES|BASH_ENV|ENV")
 Adapt = Callable[[StartMember], dict[str, str]]  # the variables of an order, as they hold here
 
 
@@ -64,5 +68,10 @@ class Settings:
             ledger=order.ledger,
             warm=warm,
         )
+        order = replace(order, environment=_without_loaders(order.environment))
         ordered = order.environment if self.adapt is None else self.adapt(order)
         return {**self.base_environment(), **worker.to_env(), **ordered}
+
+
+def _without_loaders(ordered: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in ordered.items() if not _LOADER.fullmatch(name)}

@@ -10,10 +10,11 @@ any pass does. An exception of the controller is a bug; it is logged, and the lo
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from midflight import backoff
@@ -52,10 +53,13 @@ class Draft:
     records: list[Noted] = field(default_factory=list)
     answers: list[tuple[Item, Cluster]] = field(default_factory=list)
 
-    def take(self, event: Event) -> None:
-        self.cluster, records = handle(self.cluster, event)
-        self.names.append(type(event).__name__)
-        self.records += [Noted(event.at, record) for record in records]
+    def take(self, told: Iterable[Event]) -> None:
+        """Those of one moment at once: a job with a thousand pods is not looked at for each."""
+        for at, together in itertools.groupby(told, key=lambda event: event.at):
+            found = list(together)
+            self.cluster, records = handle(self.cluster, *found)
+            self.names += [type(event).__name__ for event in found]
+            self.records += [Noted(at, record) for record in records]
 
 
 class Loop:
@@ -78,6 +82,7 @@ class Loop:
         self._queue: list[Item] = []
         self._singly = 0  # so many at the head of the queue are handled one by one
         self._woken: set[str] = set()
+        self._told = False
         self._due: dict[str, float] = {}  # when to look at a job again
         self._inherited: dict[str, frozenset[str]] = {}  # requests of a loop before this, by uid
         self._failed = 0  # passes in a row
@@ -139,6 +144,7 @@ class Loop:
     def _put(self, item: Item | None, key: str = "") -> None:
         if item is not None:
             self._queue.append(item)
+            self._told = True
         if key:
             self._woken.add(key)
         if not self._failed:  # else at the end of the pause
@@ -184,18 +190,15 @@ class Loop:
         count = 1 if self._singly else len(self._queue)
         self._singly = max(0, self._singly - 1)
         items, self._queue = self._queue[:count], self._queue[count:]
+        self._told = False  # since the pass began
         now = self.clock()
         keys = self._woken | {key for key, at in self._due.items() if at <= now}
         if (due := self.place.due()) is not None and due <= now:
             keys |= self.cluster.jobs.keys()
         self._woken = set()
         try:
-            steps = await self.place.observe(keys)
-            if steps is None:
-                self._queue = items + self._queue
-                self._due.clear()
-                return
-            await self._decide(items, steps, keys)
+            async with self.place.turn():
+                await self._pass(items, keys)
         except Deposed:
             raise
         except MidflightError as error:
@@ -208,8 +211,16 @@ class Loop:
                 log.info("%s: what could not be done before is done now", self.place.name)
             self._failed = 0
             self.passes += 1
-            if self._queue or self._woken:
+            if self._woken or self._told:
                 self._awake.set()
+
+    async def _pass(self, items: list[Item], keys: set[str]) -> None:
+        steps = await self.place.observe(keys)
+        if steps is None:
+            self._queue = items + self._queue
+            self._due.clear()
+        else:
+            await self._decide(items, steps, keys)
 
     def _has_failed(self, keys: Collection[str], why: str = "") -> None:
         if why and not self._failed:
@@ -250,7 +261,7 @@ class Loop:
             event: Event | None = None
             try:
                 event = item.decide(draft.cluster, self.clock())
-                draft.take(event)
+                draft.take([event])
             except MidflightError as error:
                 _refuse(item, error)
             except Exception as error:  # whatever it is, the others must go on
@@ -261,13 +272,12 @@ class Loop:
                 draft.answers.append((item, draft.cluster))
         for step in steps:
             try:
-                for each in step(draft.cluster, self.clock()):
-                    draft.take(each)
+                draft.take(step(draft.cluster, self.clock()))
             except Exception:  # whatever it is, the others must go on
                 log.exception("a bug: what was observed was not handled")
         now = self.clock()
         if any(at <= now for at in self._due.values()):
-            draft.take(TimePassed(now))
+            draft.take([TimePassed(now)])
         return draft
 
     def _not_saved(self, items: list[Item], error: Exception) -> None:

@@ -6,6 +6,7 @@ carries out what follows from it. Whatever it is told may be told twice.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -53,6 +54,10 @@ class Place(Protocol):
 
     async def open(self, tell: Tell, wake: Wake) -> None:
         """Find out what is there. From now on changes are told."""
+        ...
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Held during a pass, where many loops share what they need."""
         ...
 
     async def observe(self, keys: Collection[str]) -> Sequence[Step] | None:

@@ -6,8 +6,8 @@ run other words, `sh -c TEXT` and `python -m MODULE`. Words that only a running 
 variable, an alias, what a script calls) are not seen; `run_in` is there for those.
 """
 
+import functools
 import re
-import shlex
 from collections.abc import Iterator
 
 OURS = frozenset(
@@ -26,9 +26,16 @@ OUR_MODULES = frozenset(
     }
 )
 OTHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+TORCHRUN = OTHER_MODULES | {"torchrun", "midflight.torchrun"}
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\+?=.*", re.DOTALL)
-_OPERATOR = re.compile(r"[();<>|&]+")
+_PIECE = re.compile(
+    r"""(?P<space>(?:[ \t\r]|\\\n)+) | (?P<operator>[\n();<>|&]+) | (?P<plain>[^\s();<>|&'"\\]+)
+    | '(?P<single>[^']*)' | "(?P<double>(?:[^"\\]|\\.)*+)" | \\(?P<escaped>.) | (?P<odd>\s)""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPED = re.compile(r"""\\(["\\])""")
+_OPERATOR = re.compile(r"[\n();<>|&]+")
 _ARITHMETIC = re.compile(r"\$\(\([^()]*\)\)")  # the parentheses are no operators
 _PYTHON = re.compile(r"(python|pypy)[0-9.]*")
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
@@ -36,6 +43,7 @@ _KEYWORDS = frozenset({"if", "then", "else", "elif", "while", "until", "do", "!"
 _RUNNERS = frozenset({"exec", "env", "nohup", "time", "command", "nice", "setsid", "stdbuf"})
 _TIMED = frozenset({"timeout"})  # a runner whose first word is a number
 _WITH_VALUE = frozenset({"-W", "-X", "-n", "-u", "-s", "-k", "-o"})  # options of the above
+_KEPT = 128  # commands
 _DEPTH = 3  # of `sh -c` in `sh -c`
 
 
@@ -53,6 +61,13 @@ def uses_midflight(command: str, run_in: str = "auto") -> bool:
     return any(word in OURS | OUR_MODULES for word in launchers(command))
 
 
+def runs_torchrun(command: str, run_in: str = "auto") -> bool:
+    """Whether torchrun is what the command starts its training with."""
+    found = launchers(command)
+    return run_in == "auto" and bool(found) and all(word in TORCHRUN for word in found)
+
+
+@functools.lru_cache(_KEPT)
 def in_place_of_the_shell(command: str) -> str:
     """The command with `exec` before it, where that is all the shell has to do.
 
@@ -69,6 +84,7 @@ def in_place_of_the_shell(command: str) -> str:
     return f"exec {command}" if known else command
 
 
+@functools.lru_cache(_KEPT)  # it is asked for again with each pod of a job
 def launchers(command: str) -> tuple[str, ...]:
     """The launcher words of a command, in their order: program names and `-m` modules."""
     return tuple(_launchers(command, _DEPTH))
@@ -76,36 +92,49 @@ def launchers(command: str) -> tuple[str, ...]:
 
 def _launchers(command: str, depth: int) -> Iterator[str]:
     for words in _simple_commands(_words(command)):
-        words = _without_runners(words)
-        if not words:
+        at = _program_at(words)
+        if at == len(words):
             continue
-        program = words[0].rpartition("/")[2]
+        program = words[at].rpartition("/")[2]
         if program in OURS | OTHERS:
             yield program
         elif _PYTHON.fullmatch(program):
-            if (module := _module(words[1:])) in OUR_MODULES | OTHER_MODULES:
+            if (module := _module(words, at + 1)) in OUR_MODULES | OTHER_MODULES:
                 yield module
         elif program in _SHELLS and depth:
-            yield from _launchers(_script(words[1:]), depth - 1)
+            yield from _launchers(_script(words, at + 1), depth - 1)
 
 
 def _words(command: str) -> list[str]:
-    reader = shlex.shlex(command, posix=True, punctuation_chars=True)
-    reader.whitespace_split = True
-    reader.commenters = ""  # it would cut words in two; see _simple_commands
-    try:
-        return list(reader)
-    except ValueError:  # a quote that does not end: the shell will say so
-        return command.split()
+    """Words and operators; a line's end is one. Its time grows with the length, and no faster."""
+    found: list[str] = []
+    word: list[str] = []  # the pieces of one
+    at = 0
+    while at < len(command):
+        piece = _PIECE.match(command, at)
+        if piece is None:  # a quote that does not end: the shell will say so
+            return command.split()
+        at = piece.end()
+        if piece["space"] or piece["operator"]:
+            found += ["".join(word)] if word else []
+            found += [piece["operator"]] if piece["operator"] else []
+            word = []
+        elif piece["double"] is not None:
+            word.append(_ESCAPED.sub(r"\1", piece["double"]))
+        else:
+            word.append(piece["plain"] or piece["single"] or piece["escaped"] or "")
+    return [*found, "".join(word)] if word else found
 
 
 def _simple_commands(words: list[str]) -> Iterator[list[str]]:
     """The words that follow each command position, up to the next one."""
     current: list[str] = []
     last = ""
+    comment = False
     for word in words:
-        if word.startswith("#"):
-            break
+        comment = (comment or word.startswith("#")) and "\n" not in word
+        if comment:
+            continue
         if not _OPERATOR.fullmatch(word):
             current.append(word)
         elif _begins_command(word, last):
@@ -118,48 +147,45 @@ def _simple_commands(words: list[str]) -> Iterator[list[str]]:
 def _begins_command(operator: str, before: str) -> bool:
     if set(operator) & set("<>"):
         return False  # a redirection
-    return bool(set(operator) & set(";|&")) or ("(" in operator and not before.endswith("$"))
+    return bool(set(operator) & set(";|&\n")) or ("(" in operator and not before.endswith("$"))
 
 
-def _without_runners(words: list[str]) -> list[str]:
-    """Without what stands before the program: assignments, `exec`, `env A=1`, `timeout 10`."""
-    rest = list(words)
-    while rest:
-        word = rest[0].rpartition("/")[2]
-        if _ASSIGNMENT.fullmatch(rest[0]) or word in _KEYWORDS:
-            rest = rest[1:]
+def _program_at(words: list[str]) -> int:
+    """After what stands before the program: assignments, `exec`, `env A=1`, `timeout 10`."""
+    at = 0
+    while at < len(words):
+        word = words[at].rpartition("/")[2]
+        if _ASSIGNMENT.fullmatch(words[at]) or word in _KEYWORDS:
+            at += 1
         elif word in _RUNNERS:
-            rest = _after_options(rest[1:])
+            at = _after_options(words, at + 1)
         elif word in _TIMED:
-            rest = _after_options(rest[1:])[1:]
+            at = _after_options(words, at + 1) + 1
         else:
-            return rest
-    return rest
+            return at
+    return len(words)
 
 
-def _after_options(words: list[str]) -> list[str]:
-    rest = list(words)
-    while rest and rest[0].startswith("-"):
-        rest = rest[2:] if rest[0] in _WITH_VALUE else rest[1:]
-    return rest
+def _after_options(words: list[str], at: int) -> int:
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in _WITH_VALUE else 1
+    return at
 
 
-def _module(words: list[str]) -> str:
+def _module(words: list[str], at: int) -> str:
     """What `python WORDS` runs with -m; "" if that is a file or nothing."""
-    rest = list(words)
-    while rest and rest[0].startswith("-"):
-        word = rest[0]
-        if word.startswith("-m"):
-            return word[2:] or (rest[1] if len(rest) > 1 else "")
-        rest = rest[2:] if word in _WITH_VALUE - {"-u", "-s"} else rest[1:]
+    while at < len(words) and words[at].startswith("-"):
+        if words[at].startswith("-m"):
+            return words[at][2:] or (words[at + 1] if len(words) > at + 1 else "")
+        at += 2 if words[at] in _WITH_VALUE - {"-u", "-s"} else 1
     return ""
 
 
-def _script(words: list[str]) -> str:
+def _script(words: list[str], at: int) -> str:
     """The text that `sh WORDS` is given with -c; "" if it is given a file."""
-    for number, word in enumerate(words):
-        if not word.startswith("-"):
+    for number in range(at, len(words)):
+        if not words[number].startswith("-"):
             return ""
-        if re.fullmatch(r"-[a-z]*c", word):
+        if re.fullmatch(r"-[a-z]*c", words[number]):
             return words[number + 1] if len(words) > number + 1 else ""
     return ""

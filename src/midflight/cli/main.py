@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TextIO, cast
 
 import midflight
 from midflight.arguments import Parser
@@ -10,12 +11,18 @@ from midflight.cli import common_flags, program
 from midflight.cli.verbs import ALIASES, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
 from midflight.errors import UsageError
+from midflight.terminal import Escaped
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     open_missing_streams()
     words = sys.argv[1:] if argv is None else argv
-    return exit_code_of(lambda: write_answer(lambda: _dispatch(words)))
+    plain = sys.stdout
+    sys.stdout = cast(TextIO, Escaped(plain))  # names and reasons that others chose
+    try:
+        return exit_code_of(lambda: write_answer(lambda: _dispatch(words)))
+    finally:
+        sys.stdout = plain
 
 
 def arena(argv: Sequence[str] | None = None) -> int:

@@ -11,6 +11,7 @@ import sys
 import time
 
 from midflight.errors import UsageError
+from midflight.terminal import printable
 
 LEVELS = ("debug", "info", "warn", "error")
 _SHORT = {"debug": "DEBU", "info": "INFO", "warn": "WARN", "error": "ERRO"}
@@ -41,7 +42,7 @@ def warn(text: str) -> None:
 
 def plain(text: str) -> None:
     """A line on stderr that has no level."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def created(name: str) -> None:

@@ -1,105 +1,172 @@
-"""Finding a run by its name, and its coordinator, for the verbs that are about one.
+"""Which training a name means, and its coordinator, for the verbs that are about one.
 
-On a cluster only the launcher's pod reaches the coordinator: `run_in_pod` runs the verb there.
+A run and jobs of several namespaces may have one name. What trains wins over what has ended, then
+what began last; `-n` means a job in that namespace and nothing else. Where several could be meant,
+it is said which one was taken. On a cluster only the launcher's pod reaches the coordinator:
+`run_in_pod` runs the verb there.
 """
 
+import asyncio
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from midflight.cli import common_flags, contexts, jobs, program
+from midflight.cli import common_flags, contexts, jobs, messages, program
 from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.console import say
-from midflight.errors import ConnectionLost, Unreachable
+from midflight.controller.spec import DEFAULT_NAMESPACE
+from midflight.coordinator.client import CoordinatorClient
+from midflight.errors import MidflightError, NotFound, Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
-from midflight.protocol.wire import SyncWire
-from midflight.run.dial import ask_status, call
+from midflight.protocol.views import JobView
+from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
-from midflight.run.record import read_record
-from midflight.run.saved import ENDED, saved_status
-from midflight.rundir import RUN_NAME, RunDir, check_name
+from midflight.run.saved import ENDED, last_status
+from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 OVER = {phase.value for phase in ENDED}
+_PAUSE = 0.1
 
 
-def find_run(name: str) -> RunDir:
-    """A run that was started by itself, or else the run inside a job of that name."""
+@dataclass(frozen=True)
+class Training:
+    name: str
+    folder: RunDir
+    namespace: str | None = None  # None: a run, which has none
+
+    def __str__(self) -> str:
+        if self.namespace is None:
+            return f"the run {self.name}"
+        return f"the job {self.name} in namespace {self.namespace}"
+
+    @property
+    def ledgers(self) -> Path:
+        return Path(self.folder.read_spec().ledger or self.folder.ledgers)
+
+    @property
+    def began(self) -> float:
+        try:
+            return (self.folder.path / "spec.json").stat().st_mtime
+        except FileNotFoundError:  # a job that does not train yet
+            return 0.0
+
+
+def find_training(name: str, namespace: str = "") -> Training:
+    """As `choose_training`; Unreachable also if it does not train yet."""
+    found = choose_training(name, namespace)
+    if not found.folder.has_spec:
+        raise Unreachable(f"{found} does not train now; see `{program.name()} get {name}`")
+    return found
+
+
+def choose_training(name: str, namespace: str = "") -> Training:
+    """The training on this machine; `namespace`: what -n says. Unreachable if there is none."""
+    found = _candidates(check_name(name), namespace)
+    if not found:
+        known = ", ".join(known_runs()) or "none yet"
+        where = f"no job {name!r} trains in namespace {namespace}" if namespace else (
+            f"no run or job is named {name!r}; known runs: {known}"
+        )  # fmt: skip
+        raise Unreachable(where)
+    if len(found) > 1:
+        found.sort(key=lambda each: (is_live(each), each.began), reverse=True)
+        others = ", ".join(map(str, found[1:]))
+        messages.info(f"{name} means {found[0]}; there is also {others}")
+    return found[0]
+
+
+def _candidates(name: str, namespace: str) -> list[Training]:
     inside = hosted(os.environ)
     if inside is not None and inside.job == name:
-        return RunDir(inside.run_folder)
-    folder = RunDir.of(name, os.environ)
-    for found in (folder, *(RunDir(job / "run") for job in job_folders(name))):
-        if (found.path / "spec.json").exists():
-            return found
-    if names_a_job([name]):
-        raise Unreachable(f"the job {name} does not train now; see `{program.name()} get {name}`")
-    known = ", ".join(known_runs()) or "none yet"
-    raise Unreachable(f"no run is named {name!r}; known runs: {known}")
+        return [Training(name, RunDir(inside.run_folder), namespace or DEFAULT_NAMESPACE)]
+    root = home(os.environ)
+    spaces = [path.parent.name for path in (root / "jobs").glob(f"{namespace or '*'}/{name}")]
+    space = namespace or DEFAULT_NAMESPACE
+    if space not in spaces and _ask_server(space, name) is not None:
+        spaces.append(space)  # it has no folder before there is a node for it
+    found = [Training(name, RunDir(root / "jobs" / each / name / "run"), each) for each in spaces]
+    run = Training(name, RunDir.of(name, os.environ))
+    return [*found, run] if run.folder.has_spec and not namespace else found
 
 
-def job_folders(name: str) -> list[Path]:
-    """Where the server keeps jobs of that name: one at most in each namespace."""
-    return sorted((home(os.environ) / "jobs").glob(f"*/{check_name(name)}"))
+def _ask_server(namespace: str, name: str) -> JobView | None:
+    client = None if is_kubernetes() else connect_if_running()
+    try:
+        return None if client is None else client.job(namespace, name)
+    except NotFound:
+        return None
 
 
-def names_a_job(words: Iterable[str]) -> bool:
-    """Whether one is a job of the server's, which has no folder before there is a node for it."""
-    names = [word for word in words if RUN_NAME.fullmatch(word)]
-    if any(job_folders(name) for name in names):
-        return True
-    if not names or not {*names}.isdisjoint(known_runs()):
+def is_live(training: Training) -> bool:
+    """Whether its coordinator answers, or it is a job that is about to have one."""
+    if not training.folder.has_spec:
+        job = _ask_server(training.namespace or "", training.name)
+        return job is not None and job["endTime"] is None
+    try:
+        return asyncio.run(client_of(training.folder).status()).phase not in OVER
+    except MidflightError:
         return False
-    if is_kubernetes():  # where there are no runs, and listing all jobs may not be allowed
-        return True
-    client = connect_if_running()
-    return client is not None and any(job["name"] in names for job in client.jobs("*"))
+
+
+def is_live_run(name: str, namespace: str) -> bool:
+    run = not namespace and name in known_runs()
+    return run and is_live(Training(name, RunDir.of(name, os.environ)))
 
 
 def known_runs() -> list[str]:
     return sorted(path.parent.name for path in (home(os.environ) / "runs").glob("*/spec.json"))
 
 
-def call_run(folder: RunDir) -> SyncWire | Status:
-    """A wire to the run's coordinator; its last status instead if the run is over."""
-    try:
-        return call(folder)
-    except Unreachable:
-        last = last_status(folder)
-        if last is not None and last.phase in OVER:
-            return last
-    return call(folder, PATIENCE)
+def client_of(folder: RunDir) -> CoordinatorClient:
+    return CoordinatorClient(partial(call_async, folder))
 
 
 def current_status(folder: RunDir) -> Status:
     """As the coordinator says, or else as it was last saved."""
-    try:
-        answer = call_run(folder)
-        return answer if isinstance(answer, Status) else ask_status(answer)
-    except (Unreachable, ConnectionLost) as error:
-        last = last_status(folder)
-        if last is None:
-            raise
-        say(f"warning: {error}; this is what was last saved")
-        return last
+    return asyncio.run(_current_status(folder))
 
 
-def last_status(folder: RunDir) -> Status | None:
-    """From the store; None if nothing was ever saved."""
-    record = read_record(folder)
-    return saved_status(record.store, folder.read_spec().name)
+async def _current_status(folder: RunDir) -> Status:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE
+    while True:
+        try:
+            return await client_of(folder).status()
+        except MidflightError as error:
+            last = last_status(folder)
+            if last is not None and last.phase in OVER:
+                return last
+            if loop.time() >= deadline:
+                if last is None:
+                    raise Unreachable(str(error)) from None
+                say(f"warning: {error}; this is what was last saved")
+                return last
+        await asyncio.sleep(_PAUSE)
 
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:
-    """`midflight WORDS` beside the job's coordinator; None if no cluster is meant."""
+    """`midflight WORDS` beside the job's coordinator; None if a training of this machine is meant.
+
+    A run of this machine is meant while it trains, or if the cluster has no such job.
+    """
     from midflight.kubernetes.names import RUNTIME_DIR
 
     if (cluster := kubernetes()) is None:
         return None
+    if is_live_run(job, namespace):
+        return None
     space = namespace or contexts.namespace(common_flags.config())
-    found = jobs.check(cluster, space, job)
+    try:
+        found = jobs.check(cluster, space, job)
+    except (NotFound, Unreachable):
+        if not namespace and job in known_runs():
+            return None
+        raise
     command = (
         f'PYTHONPATH="{RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
         f"exec python3 -P -m midflight.cli {shlex.join(words)}"

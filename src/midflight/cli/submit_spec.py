@@ -5,7 +5,8 @@ git leave the environment here and go where nothing is ever shown.
 """
 
 import argparse
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,9 @@ def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], pla
         _put(values, flag, value)
     if options.said_namespace or "namespace" not in values:
         values["namespace"] = options.namespace
-    words = [*options.command, *options.rest]
-    if words:
-        values["command"] = " ".join(words)
-    if isinstance(values.get("command"), str):
+    if options.command or options.rest:
+        values["command"] = _command(options.command, options.rest)
+    elif isinstance(values.get("command"), str):
         values["command"] = fold(values["command"])
     _set_limits(values, kind)
     _set_restarts(values, kind)
@@ -70,6 +70,13 @@ def spec_of(options: argparse.Namespace, kind: str, file: Mapping[str, Any], pla
     usual = {name: place.environ[name] for name in ENVIRONMENT if name in place.environ}
     values["environment"] = {} if place.cluster else values.get("environment", usual)
     return _decoded(values)
+
+
+def _command(words: Sequence[str], rest: Sequence[str]) -> str:
+    """For a shell. What follows `--` is quoted for it, unless it is one word: a quoted command."""
+    if not words and len(rest) == 1:
+        return fold(rest[0])
+    return " ".join([*([fold(" ".join(words))] if words else []), *map(shlex.quote, rest)])
 
 
 def _put(values: dict[str, Any], flag: Flag, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""`handle(cluster, event) -> (cluster, records)`: the controller's whole judgement.
+"""`handle(cluster, event, ...) -> (cluster, records)`: the controller's whole judgement.
 
 One small function per event takes in what happened; `reconcile_all` then does what is due. Events
 about jobs, instances or attempts that are no more are stale, and change nothing. What has to be
@@ -26,9 +26,11 @@ from midflight.controller.state import (
 )
 
 
-def handle(cluster: Cluster, event: events.Event) -> tuple[Cluster, tuple[Record, ...]]:
-    draft = Draft(cluster, event.at)
-    _take_in(draft, event)
+def handle(cluster: Cluster, *told: events.Event) -> tuple[Cluster, tuple[Record, ...]]:
+    """`told`: one event, or several of the same moment, after which what is due is done once."""
+    draft = Draft(cluster, told[0].at)
+    for event in told:
+        _take_in(draft, event)
     reconcile_all(draft)
     return draft.close()
 

@@ -101,11 +101,22 @@ def _of_fixed_size(draft: Draft, key: str, instance: Instance, fate: Fate) -> No
     job = draft.jobs[key]
     if fate is Fate.LOST:
         restart_all(draft, key, f"{instance.name} was {instance.reason}")
-    elif fate is not Fate.DONE and job.restarts < job.spec.retry:
-        draft.set_job(key, restarts=job.restarts + 1)
+    elif fate is Fate.DONE:
+        return
+    elif _is_counted(job, instance):
         again(draft, key, instance, fate)
-    elif fate is not Fate.DONE:
+    elif job.restarts < job.spec.retry:
+        draft.set_job(key, restarts=job.restarts + 1, restarted_at=draft.now)
+        again(draft, key, instance, fate)
+    else:
         finish(draft, key, Phase.FAILED, f"{instance.name} {instance.reason}")
+
+
+def _is_counted(job: Job, instance: Instance) -> bool:
+    """It is a part of the crash that was counted last: who ran then breaks with the others."""
+    if job.restarted_at is None or instance.started_at is None:
+        return False
+    return instance.started_at <= job.restarted_at
 
 
 def _chief(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:

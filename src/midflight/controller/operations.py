@@ -85,8 +85,7 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
     if operation.kind == SCALEOUT:
         workers = add_workers(draft, key, operation.count)
     else:
-        newest = [instance.name for instance in roster.movable(job)[-operation.count :]]
-        workers = operation.workers or tuple(reversed(newest))
+        workers = operation.workers or _first_to_leave(job, operation.count)
     draft.set_operation(
         key,
         operation,
@@ -99,6 +98,12 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
         message=f"the training was asked to go on with {target} workers instead of {was}",
     )
     return False
+
+
+def _first_to_leave(job: Job, count: int) -> tuple[str, ...]:
+    """Those that do not run yet, then the newest."""
+    last = sorted(roster.movable(job), key=lambda i: (roster.waits(i), i.index))[-count:]
+    return tuple(instance.name for instance in reversed(last))
 
 
 # --- the training's answer --------------------------------------------------------------------

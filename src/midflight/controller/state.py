@@ -129,6 +129,7 @@ class Job:
     operations: tuple[Operation, ...] = ()  # oldest first
     attempts: dict[str, int] = field(default_factory=dict)  # of instances that are gone, by name
     restarts: int = 0
+    restarted_at: float | None = None  # when the last of those was counted
     started_at: float | None = None  # when it first ran
     ended_at: float | None = None
     deleting: bool = False  # it goes as soon as its instances are gone

@@ -107,11 +107,11 @@ class CoordinatorClient:
         finally:
             wire.close()
 
-    async def stop(self, reason: str) -> None:
-        """Returns when the coordinator has hung up."""
+    async def stop(self, reason: str, *, complete: bool = False) -> None:
+        """Returns when the coordinator has hung up. `complete`: the job has done its work."""
         wire = await self._call()
         try:
-            wire.send(StopRequested(reason))
+            wire.send(StopRequested(reason, complete))
             await wire.finish()
         finally:
             wire.close()

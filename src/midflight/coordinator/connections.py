@@ -5,17 +5,43 @@ import contextlib
 import itertools
 from typing import Any
 
+from midflight.coordinator.admission import Strangers, Throttle, most_strangers
 from midflight.coordinator.core import events
-from midflight.coordinator.core.state import Request
+from midflight.coordinator.core.state import Request, State
 from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now, ranks
-from midflight.errors import ConnectionLost, MidflightError, ProtocolError
+from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept
 
+STREAMS = ("stdout", "stderr")
+LATEST = 1e11  # seconds since 1970: in the year 5138
+_ABOUT_A_MEMBER = (say.MemberStarted, say.MemberNotStarted, say.MemberExited, say.MemberProbed)
 REQUEST_LIMIT = 24 * 3600.0  # seconds; the longest timeout a request may have
+
+
+class Placements:
+    """On which host each member is, or was: an agent speaks for its own members only."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, str] = {}  # of members that were spoken of, and may have ended
+
+    def check(self, host: str, member: str, state: State) -> bool:
+        """Whether the member is known; raises ProtocolError if it is not on this host."""
+        if member in state.members:
+            self._hosts[member] = state.members[member].host
+        if self._hosts.get(member, host) != host:
+            raise ProtocolError(f"{member} is not on host {host}")
+        return member in self._hosts
+
+
+def check_output(output: say.Output) -> None:
+    if output.stream not in STREAMS:
+        raise ProtocolError(f"wanted {' or '.join(STREAMS)}, got {output.stream!r:.40}")
+    if not 0 <= output.at < LATEST:
+        raise ProtocolError(f"wanted output of a time in seconds, got {output.at:g}")
 
 
 class Door:
@@ -24,6 +50,9 @@ class Door:
         self._secret = secret
         self._printer = printer
         self._keys = Keys()
+        self._placements = Placements()
+        self.strangers = Strangers(most_strangers())
+        self.refusals = Throttle(lambda line, level: printer.say(line, level))
         self._tickets = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -32,15 +61,22 @@ class Door:
             await self._serve(AsyncWire(reader, writer), writer)
 
     async def _serve(self, wire: AsyncWire, writer: asyncio.StreamWriter) -> None:
+        stranger = self.strangers.admit(wire.peer_host, now(), wire.abort)
+        if stranger is None:
+            self.refusals.say(f"refused a connection from {wire.peer}: too many wait", "warning")
+            wire.abort()
+            return
         try:
-            hello = await accept(wire, self._secret)
+            hello = await accept(wire, self._secret, self._shell.state.spec.name)
         except (MidflightError, TimeoutError, OSError) as error:
             reason = str(error) or "it did not say who it is in time"
             # One that hangs up by itself may only have looked who is here.
             level = "debug" if isinstance(error, ConnectionLost) else "warning"
-            self._printer.say(f"refused a connection from {wire.peer}: {reason}", level)
+            self.refusals.say(f"refused a connection from {wire.peer}: {reason}", level)
             wire.close()
             return
+        finally:
+            self.strangers.leave(stranger)
         try:
             if hello.role == "agent":
                 await self._agent(hello.name, wire)
@@ -48,7 +84,7 @@ class Door:
                 await self._member(hello.name, wire)
             else:
                 await self._client(wire)
-        except ProtocolError as error:
+        except (ProtocolError, FrameForged) as error:
             who = f"{hello.role} {hello.name}"
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
         except ConnectionLost:
@@ -70,6 +106,8 @@ class Door:
         if not isinstance(first, say.AgentJoined):
             raise ProtocolError(f"wanted AgentJoined first, got {type(first).__name__}")
         self._check_open()
+        for running in first.members:
+            self._placements.check(name, running.member, self._shell.state)
         self._shell.peers.add_agent(name, wire)
         try:
             self._shell.dispatch(
@@ -95,12 +133,16 @@ class Door:
             case say.AgentBeat():
                 wire.send(say.AgentBeatHeard())
             case say.Output(member, stream, lines, at):
-                self._printer.output(member, self._rank(member), stream, lines, at)
+                check_output(message)
+                if self._placements.check(name, member, self._shell.state):
+                    self._printer.output(member, self._rank(member), stream, lines, at)
             case say.PortFound(port):
                 self._shell.peers.port_found(name, port)
             case say.StateKept(number):
                 self._shell.peers.state_kept(name, number)
             case _:
+                if isinstance(message, _ABOUT_A_MEMBER):
+                    self._placements.check(name, message.member, self._shell.state)
                 if isinstance(message, say.MemberExited):
                     self._printer.ended(message.member, self._rank(message.member), message.code)
                 self._shell.dispatch(_agent_event(name, message))
@@ -168,8 +210,8 @@ class Door:
                 limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
                 request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
-            case say.StopRequested(reason):
-                self._shell.dispatch(events.StopAsked(now(), reason, 1))
+            case say.StopRequested(reason, complete):
+                self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
                 self._shell.elsewhere(address)
             case say.HostsChanged(hosts):

@@ -9,13 +9,16 @@ import argparse
 import asyncio
 import errno
 import logging
+import os
 import signal
 import socket
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from midflight import terminal
+from midflight.coordinator.admission import report_accept_errors
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
@@ -24,7 +27,7 @@ from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saving
 from midflight.coordinator.shell import Shell, now
-from midflight.errors import MidflightError, UsageError
+from midflight.errors import MidflightError, SealBroken, UsageError
 from midflight.protocol.wire import split_address
 from midflight.rundir import RunDir
 from midflight.store.interface import Store
@@ -33,6 +36,8 @@ from midflight.store.urls import open_store
 # A port that a run had before may be in somebody's passing use: a peer that dials it while nobody
 # listens can even be connected to itself.
 REBIND_SECONDS = 15.0
+STORE = "MIDFLIGHT_STORE"  # a URL may hold a password, and every user can see arguments
+ACCEPTED_AT_ONCE = 16  # so many are taken from it before the loop does anything else
 BACKLOG = 2048  # a thousand members may dial at once; one that does not fit waits for seconds
 
 
@@ -40,17 +45,19 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m midflight.coordinator")
     parser.add_argument("--run-dir", required=True, type=Path)
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
-    parser.add_argument("--store", required=True)
+    parser.add_argument("--store", default=os.environ.get(STORE), help=f"default: ${STORE}")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args(argv)
     logging.basicConfig(handlers=[logging.StreamHandler(terminal.ErrorStream())])  # asyncio's
     try:
         folder = RunDir(options.run_dir)
+        if not options.store:
+            raise UsageError(f"--store or ${STORE} wants the URL of the store")
         with open_store(options.store) as store:
             return asyncio.run(_run(options, folder, store))
     except MidflightError as error:
         terminal.say(f"error: {error}")
-        return REFUSED if isinstance(error, UsageError) else CRASHED
+        return REFUSED if isinstance(error, UsageError | SealBroken) else CRASHED
     except Exception:  # noqa: BLE001 - shown here, and ridden out by the launcher
         terminal.err(traceback.format_exc().splitlines())
         return CRASHED
@@ -58,18 +65,24 @@ def main(argv: list[str] | None = None) -> int:
 
 async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int:
     spec = folder.read_spec()
-    saving = Saving(store, spec.name)
+    secret = folder.read_token()
+    saving = Saving(store, spec.name, secret)
     state = saving.load(now()) or initial(spec, now())
+    state = replace(state, spec=spec)  # what is started is what the launcher has written down
     if state.phase in (Phase.SUCCEEDED, Phase.FAILED):  # whoever starts anew has it forgotten first
         return 0 if state.phase is Phase.SUCCEEDED else state.exit_code or 1
     printer = Printer(spec, verbose=options.verbose)
     patience = REBIND_SECONDS if folder.read_address() is not None else 0.0
     listener = await _listen(*_where(options.listen, folder), patience)
     shell = Shell(state, Peers(), saving, printer)
-    door = Door(shell, folder.read_token(), printer)
-    server = await asyncio.start_server(door.serve, sock=listener, limit=1 << 17, backlog=BACKLOG)
+    door = Door(shell, secret, printer)
+    server = await asyncio.start_server(
+        door.serve, sock=listener, limit=1 << 17, backlog=ACCEPTED_AT_ONCE
+    )
+    listener.listen(BACKLOG)
     folder.write_address(_address(listener))
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report_accept_errors(door.refusals))
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         loop.add_signal_handler(number, _stop, shell, code)
     try:

@@ -16,6 +16,7 @@ from midflight import terminal
 from midflight.protocol.job import JobSpec
 from midflight.sink import Files
 
+MOST_OUTPUT = 1 << 30  # bytes of one file; then a new one is begun, and one older is kept
 _LEVELS = ("debug", "info", "warning", "error")
 _LEAST = {"TRACE": "debug", "FATAL": "error"}  # what logging has no name for
 
@@ -27,7 +28,7 @@ class Printer:
         self._verbose = verbose
         self._dialect = spec.dialect
         self._width = len(str(max(spec.np - 1, 0)))  # of a rank in the name of a file
-        self._files = Files(terminal.report_unwritten(spec.output_dir))
+        self._files = Files(terminal.report_unwritten(spec.output_dir), MOST_OUTPUT)
         self._tracebacks: set[str] = set()
         self._ranks: dict[str, int] = {}  # the last that each member had
         self._ended: set[str] = set()

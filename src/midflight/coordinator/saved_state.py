@@ -3,20 +3,23 @@
 One entry per job, replaced by compare-and-set. A coordinator that finds the entry changed by
 somebody else has been replaced and must stop: that is the fence against two of them. Every write
 carries the name of its writer, so that one which arrived though the store gave no answer is known
-for what it is.
+for what it is. The entry is sealed: a MAC with the run's token over the run's name and the state.
+Whoever can only write the store cannot have anything started.
 """
 
+import hmac
 import secrets
 import time
 from dataclasses import dataclass
 from typing import Protocol
 
 from midflight.coordinator.core.state import State, restored
-from midflight.errors import Conflict, MidflightError, StoreError
+from midflight.errors import Conflict, MidflightError, SealBroken, StoreError
 from midflight.protocol import codec
 from midflight.store.interface import Store
 
-FORMAT = 2
+FORMAT = 3
+_MARK = f"midflight-state/{FORMAT}".encode()  # then the MAC, and on the next line the state
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,11 @@ class Saves(Protocol):
 class Saving:
     """Blocking; the shell calls it from a thread."""
 
-    def __init__(self, store: Store, job: str) -> None:
+    def __init__(self, store: Store, job: str, secret: bytes) -> None:
         self._store = store
-        self._key = f"jobs/{job}/state"
+        self._job = job
+        self._secret = secret
+        self._key = state_key(job)
         self._version = 0  # 0: the entry must not exist yet
         self._writer = secrets.token_hex(8)
 
@@ -48,45 +53,68 @@ class Saving:
         if entry is None:
             return None
         self._version = entry.version
-        return read(entry.value, now, self._key)
+        return read(entry.value, now, self._job, self._secret)
 
     def save(self, state: State, now: float) -> None:
-        value = written(state, now, self._writer)
+        value = written(state, now, self._job, self._secret, self._writer)
         try:
             entry = self._store.put(self._key, value, expect=self._version)
         except Conflict as error:
-            if error.current is None or _writer_of(error.current.value) != self._writer:
+            if error.current is None or self._writer_of(error.current.value) != self._writer:
                 raise
             # It is a write of our own that the store had given up, and that arrived all the same.
             entry = self._store.put(self._key, value, expect=error.current.version)
         self._version = entry.version
 
-    def forget(self) -> None:
-        """Leave nothing for a later job of the same name."""
-        self._store.delete(self._key, expect=None)
+    def _writer_of(self, value: bytes) -> str | None:
+        """None if it is not a state of this run at all."""
+        try:
+            return _unsealed(value, self._job, self._secret).writer
+        except MidflightError:
+            return None
 
 
-def written(state: State, now: float, writer: str = "") -> bytes:
-    return codec.dumps(Saved(FORMAT, time.time(), now, state, writer))
+def state_key(job: str) -> str:
+    return f"jobs/{job}/state"
 
 
-def _writer_of(value: bytes) -> object:
-    """None if it is not a saved state at all."""
-    try:
-        plain = codec.loads(value)
-    except MidflightError:
-        return None
-    return plain.get("writer") if isinstance(plain, dict) else None
+def forget(store: Store, job: str) -> None:
+    """Leave nothing for a later job of the same name."""
+    store.delete(state_key(job), expect=None)
 
 
-def read(value: bytes, now: float, name: str) -> State:
-    """What `written` gave, at whatever time and on whatever machine, as of now."""
-    plain = codec.loads(value)
-    if not isinstance(plain, dict) or plain.get("format") != FORMAT:
+def written(state: State, now: float, job: str, secret: bytes, writer: str = "") -> bytes:
+    body = codec.dumps(Saved(FORMAT, time.time(), now, state, writer))
+    return b"%b %b\n%b" % (_MARK, _mac(body, job, secret), body)
+
+
+def _mac(body: bytes, job: str, secret: bytes) -> bytes:
+    return (
+        hmac.digest(secret, b"midflight state\n%b\n%b" % (job.encode(), body), "sha256")
+        .hex()
+        .encode()
+    )
+
+
+def _unsealed(value: bytes, job: str, secret: bytes) -> Saved:
+    head, _, body = value.partition(b"\n")
+    mark, _, mac = head.partition(b" ")
+    if mark != _MARK:
         raise StoreError(
-            f"the saved state of {name} has another format than this release's {FORMAT}; "
+            f"the saved state of {job} has another format than this release's {FORMAT}; "
             "finish the job with the release that started it"
         )
-    saved = codec.decode(Saved, plain)
+    if not hmac.compare_digest(mac, _mac(body, job, secret)):
+        raise SealBroken(
+            f"the saved state of {job} does not fit the run's token: somebody has changed it, or "
+            "it is another run's; nothing is started. Bring the token file of that run, choose "
+            f"another name, or delete {state_key(job)} from the store to begin anew"
+        )
+    return codec.decode(Saved, codec.loads(body))
+
+
+def read(value: bytes, now: float, job: str, secret: bytes) -> State:
+    """What `written` gave, at whatever time and on whatever machine, as of now."""
+    saved = _unsealed(value, job, secret)
     away = max(0.0, time.time() - saved.saved_at)
     return restored(saved.state, now, saved.monotonic + away)

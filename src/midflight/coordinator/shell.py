@@ -213,9 +213,8 @@ class Shell:
                 ledger=self.state.spec.ledger,
                 environment=member_environment(self.state, command, name, port),
             )
-            if not self.peers.tell_agent(member.host, message):
-                reason = f"the agent on {member.host} is not connected"
-                self.dispatch(events.NotStarted(now(), name, reason))
+            # An agent that has hung up comes back and is told then, or its lease ends.
+            self.peers.tell_agent(member.host, message)
 
     async def _port(self, command: do.Start) -> int:
         """A free port on the host of rank 0, for scripts that rendezvous by themselves."""

@@ -29,6 +29,7 @@ RUN_IN = f"{OURS}/run-in"  # annotation of a job: auto | launcher | workers
 SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
 SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
 SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
+MIN_AVAILABLE = f"{OURS}/min-available"  # annotation of a job: workers that a drain leaves
 FINALIZER = f"{OURS}/cleanup"
 KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later

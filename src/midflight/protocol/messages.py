@@ -24,6 +24,7 @@ class Hello:
     name: str
     nonce: str
     proof: str
+    run: str = ""  # the run that is meant; "": whichever has this secret
 
 
 @message
@@ -364,6 +365,7 @@ class StatusRequested:
 @message
 class StopRequested:
     reason: str
+    complete: bool = False  # training is done: members are let go at a boundary, as at its end
 
 
 @message

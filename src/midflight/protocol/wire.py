@@ -1,14 +1,11 @@
-"""Frames on a socket: four bytes of length, then JSON; and the handshake that opens a wire.
+"""Frames on a socket: four bytes of length, JSON, and after the handshake a MAC of 16 bytes.
 
-Both sides prove that they know the job's secret without sending it: each answers the other's
-nonce with an HMAC. Until then a frame may have 4 KiB; afterwards 4 MiB. Versions must be equal.
-There is an asyncio form for the processes that serve many peers, and a blocking one for the
-thread inside a training process.
+What the handshake proves and what the MAC protects is in `handshake`. Before it a frame may have
+4 KiB; afterwards 4 MiB. There is an asyncio form for the processes that serve many peers, and a
+blocking one for the thread inside a training process.
 """
 
 import asyncio
-import hashlib
-import hmac
 import secrets
 import socket
 import struct
@@ -16,13 +13,23 @@ from typing import Protocol
 
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
 from midflight.protocol import codec
-from midflight.protocol.messages import REGISTRY, Accepted, Challenge, Hello, Refused
+from midflight.protocol.handshake import (
+    COORDINATOR,
+    DIALLER,
+    TAG_SIZE,
+    VERSION,
+    FrameMac,
+    Session,
+    accepted,
+    answer_challenge,
+    check_hello,
+    check_welcome,
+)
+from midflight.protocol.messages import REGISTRY, Challenge, Hello, Refused
 
-VERSION = 2
 FRAME_LIMIT = 4 << 20
 HANDSHAKE_LIMIT = 4 << 10
 HANDSHAKE_SECONDS = 10.0
-ROLES = ("agent", "member", "client")
 _LENGTH = struct.Struct(">I")
 
 
@@ -58,49 +65,49 @@ def body_length(head: bytes, limit: int) -> int:
     return int(length)
 
 
-def proof(secret: bytes, side: str, challenge: Challenge, hello_nonce: str) -> str:
-    text = f"midflight {side} {challenge.version} {challenge.nonce} {hello_nonce}"
-    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+def new_challenge() -> Challenge:
+    return Challenge(VERSION, _new_nonce())
 
 
-def new_nonce() -> str:
+def _greeting(role: str, name: str, run: str) -> Hello:
+    return Hello(VERSION, role, name, _new_nonce(), proof="", run=run)
+
+
+def _new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def answer_challenge(message: object, role: str, name: str, secret: bytes) -> Hello:
-    """What a dialling peer says to the coordinator's challenge."""
-    if not isinstance(message, Challenge):
-        raise ProtocolError(f"wanted a Challenge, got {type(message).__name__}")
-    nonce = new_nonce()
-    return Hello(VERSION, role, name, nonce, proof(secret, role, message, nonce))
+class Protection:
+    """The frames of one connection: small and bare during the handshake, with a MAC after it."""
 
+    def __init__(self) -> None:
+        self.limit = HANDSHAKE_LIMIT
+        self.tag_size = 0
+        self._sent: FrameMac | None = None
+        self._received: FrameMac | None = None
 
-def check_hello(message: object, challenge: Challenge, secret: bytes) -> Hello:
-    """Let a peer in, or raise HandshakeRefused with a reason that reveals nothing."""
-    if not isinstance(message, Hello):
-        raise HandshakeRefused("the first message must be a Hello")
-    if message.version != VERSION:
-        raise HandshakeRefused(
-            f"this side speaks protocol version {VERSION}, the other {message.version}; "
-            "run the same Midflight release on both"
-        )
-    if message.role not in ROLES:
-        raise HandshakeRefused(f"unknown role {message.role!r:.40}")
-    expected = proof(secret, message.role, challenge, message.nonce)
-    if not hmac.compare_digest(expected.encode(), message.proof.encode()):
-        raise HandshakeRefused("the token does not match; use this run's token file")
-    return message
+    def start(self, session: Session, secret: bytes, side: str) -> None:
+        other = DIALLER if side == COORDINATOR else COORDINATOR
+        self._sent = session.mac(secret, side)
+        self._received = session.mac(secret, other)
+        self.limit, self.tag_size = FRAME_LIMIT, TAG_SIZE
 
+    def seal(self, frame: bytes) -> bytes:
+        if self._sent is None:
+            return frame
+        return frame + self._sent.tag(memoryview(frame)[_LENGTH.size :])
 
-def check_welcome(message: object, challenge: Challenge, hello: Hello, secret: bytes) -> None:
-    """Make sure that the coordinator knows the secret too."""
-    if isinstance(message, Refused):
-        raise HandshakeRefused(message.reason)
-    expected = proof(secret, "coordinator", challenge, hello.nonce)
-    if not isinstance(message, Accepted) or not hmac.compare_digest(
-        expected.encode(), message.proof.encode()
-    ):
-        raise HandshakeRefused("the other side does not know this run's token")
+    def open(self, sealed: bytes) -> bytes:
+        """The body of a frame that came without its length; raises FrameForged."""
+        if self._received is None:
+            return sealed
+        body = sealed[:-TAG_SIZE]
+        self._received.check(body, sealed[-TAG_SIZE:])
+        return body
+
+    def rest_length(self, head: bytes) -> int:
+        """How much follows the length of a frame."""
+        return body_length(head, self.limit) + self.tag_size
 
 
 class AsyncWire:
@@ -109,7 +116,7 @@ class AsyncWire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.limit = HANDSHAKE_LIMIT
+        self.protection = Protection()
         sock = writer.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             tune(sock)
@@ -120,6 +127,10 @@ class AsyncWire:
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a local peer"
 
     @property
+    def peer_host(self) -> str:
+        return self.peer.rpartition(":")[0]
+
+    @property
     def own_address(self) -> str:
         name = self._writer.get_extra_info("sockname")
         return str(name[0]) if isinstance(name, tuple) else "127.0.0.1"
@@ -128,22 +139,22 @@ class AsyncWire:
         return decode_body(await self.receive_body())
 
     async def receive_body(self) -> bytes:
-        """A frame as it came, not looked at."""
+        """A frame as it was sent, not decoded."""
         try:
             head = await self._reader.readexactly(_LENGTH.size)
-            return await self._reader.readexactly(body_length(head, self.limit))
+            rest = await self._reader.readexactly(self.protection.rest_length(head))
+            return self.protection.open(rest)
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ConnectionLost(f"{self.peer} closed the connection") from error
 
     def send(self, message: object) -> None:
         """Queue a frame; never blocks. A peer that stops reading is cut off by `overfull`."""
-        if not self._writer.is_closing():
-            self._writer.write(encode_frame(message))
+        self.send_frame(encode_frame(message))
 
     def send_frame(self, frame: bytes) -> None:
         """The same for a frame that is encoded already (one message for many peers)."""
         if not self._writer.is_closing():
-            self._writer.write(frame)
+            self._writer.write(self.protection.seal(frame))
 
     @property
     def overfull(self) -> bool:
@@ -172,24 +183,27 @@ class AsyncWire:
         self._writer.transport.abort()
 
 
-async def accept(wire: AsyncWire, secret: bytes) -> Hello:
+async def accept(wire: AsyncWire, secret: bytes, run: str = "") -> Hello:
     """The coordinator's side of the handshake."""
-    challenge = Challenge(VERSION, new_nonce())
+    challenge = new_challenge()
     wire.send(challenge)
     async with asyncio.timeout(HANDSHAKE_SECONDS):
         try:
-            hello = check_hello(await wire.receive(), challenge, secret)
+            session = check_hello(await wire.receive(), challenge, secret, run)
         except ProtocolError as error:
-            reason = str(error) if isinstance(error, HandshakeRefused) else "not understood"
-            wire.send(Refused(reason))
+            wire.send(_refusal(error))
             await wire.flush()
             raise
-    wire.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
-    wire.limit = FRAME_LIMIT
-    return hello
+    wire.send(accepted(session, secret))
+    wire.protection.start(session, secret, COORDINATOR)
+    return session.hello
 
 
-async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
+def _refusal(error: ProtocolError) -> Refused:
+    return Refused(str(error) if isinstance(error, HandshakeRefused) else "not understood")
+
+
+async def dial(address: str, role: str, name: str, secret: bytes, run: str = "") -> AsyncWire:
     """Open and authenticate a wire from an asyncio process."""
     host, port = split_address(address)
     try:
@@ -203,18 +217,16 @@ async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
         raise Unreachable(f"nobody answers at {address}")
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            challenge = await wire.receive()
-            hello = answer_challenge(challenge, role, name, secret)
-            wire.send(hello)
-            assert isinstance(challenge, Challenge)
-            check_welcome(await wire.receive(), challenge, hello, secret)
+            session = answer_challenge(await wire.receive(), _greeting(role, name, run), secret)
+            wire.send(session.hello)
+            check_welcome(await wire.receive(), session, secret)
     except TimeoutError:
         wire.abort()
         raise Unreachable(f"{address} does not answer the handshake") from None
     except BaseException:
         wire.abort()
         raise
-    wire.limit = FRAME_LIMIT
+    wire.protection.start(session, secret, DIALLER)
     return wire
 
 
@@ -223,12 +235,13 @@ class SyncWire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.limit = HANDSHAKE_LIMIT
+        self.protection = Protection()
 
     def receive(self) -> object:
         try:
             head = self._exactly(_LENGTH.size)
-            return decode_body(self._exactly(body_length(head, self.limit)))
+            rest = self._exactly(self.protection.rest_length(head))
+            return decode_body(self.protection.open(rest))
         except TimeoutError:
             raise
         except OSError as error:
@@ -246,7 +259,7 @@ class SyncWire:
 
     def send(self, message: object) -> None:
         try:
-            self.sock.sendall(encode_frame(message))
+            self.sock.sendall(self.protection.seal(encode_frame(message)))
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error}") from error
 
@@ -254,8 +267,36 @@ class SyncWire:
         self.sock.close()
 
 
+def accept_blocking(sock: socket.socket, secret: bytes) -> tuple[SyncWire, Hello]:
+    """The listening side of the handshake, on a connection that was accepted."""
+    wire = SyncWire(sock)
+    challenge = new_challenge()
+    wire.send(challenge)
+    session = check_hello(wire.receive(), challenge, secret)
+    wire.send(accepted(session, secret))
+    wire.protection.start(session, secret, COORDINATOR)
+    return wire, session.hello
+
+
+def greet_blocking(
+    sock: socket.socket, role: str, name: str, secret: bytes, run: str = ""
+) -> SyncWire:
+    """The dialling side of the handshake, on a connection that is open."""
+    wire = SyncWire(sock)
+    session = answer_challenge(wire.receive(), _greeting(role, name, run), secret)
+    wire.send(session.hello)
+    check_welcome(wire.receive(), session, secret)
+    wire.protection.start(session, secret, DIALLER)
+    return wire
+
+
 def dial_blocking(
-    address: str, role: str, name: str, secret: bytes, timeout: float = HANDSHAKE_SECONDS
+    address: str,
+    role: str,
+    name: str,
+    secret: bytes,
+    timeout: float = HANDSHAKE_SECONDS,
+    run: str = "",
 ) -> SyncWire:
     """Open and authenticate a wire from a blocking process. The socket keeps `timeout`."""
     try:
@@ -271,21 +312,14 @@ def dial_blocking(
     if itself:
         sock.close()  # a free port of our own range, dialled by chance from that very port
         raise Unreachable(f"nobody answers at {address}")
-    wire = SyncWire(sock)
     try:
-        challenge = wire.receive()
-        hello = answer_challenge(challenge, role, name, secret)
-        wire.send(hello)
-        assert isinstance(challenge, Challenge)
-        check_welcome(wire.receive(), challenge, hello, secret)
+        return greet_blocking(sock, role, name, secret, run)
     except TimeoutError:
         sock.close()
         raise Unreachable(f"{address} does not answer the handshake") from None
     except BaseException:
         sock.close()
         raise
-    wire.limit = FRAME_LIMIT
-    return wire
 
 
 def tune(sock: socket.socket) -> None:

@@ -13,7 +13,7 @@ only the launcher did not live to tell.
 
 import fcntl
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -52,7 +52,7 @@ def claim(options: Options) -> Claim:
     noted = read_record(folder)
     agents = find_agents(noted.agents, str(folder.token_file.absolute()))
     store = options.store or noted.store
-    former = saved_state(store, spec.name)
+    former = saved_state(store, spec.name, _known_token(folder, options.hosted))
     if former is not None and _succeeded_elsewhere(former, options):
         return Claim(store, former, {}, lock, succeeded=True)
     if former is None or former.phase in ENDED:
@@ -62,8 +62,8 @@ def claim(options: Options) -> Claim:
         store = options.store or folder.store_url
     else:
         _check_same_work(former, options)
-    folder.write_spec(spec if former is None else former.spec)
-    _provide_token(folder, options.hosted)
+    folder.write_spec(spec if former is None else _taken_up(former.spec, spec))
+    _provide_token(folder, options.hosted, anew=former is None)
     write_record(folder, Record(store, agents))
     movable = options.hosted is not None and options.hosted.may_move
     return Claim(store, former, agents, lock, _leave_mark(store, spec.name) if movable else None)
@@ -98,10 +98,26 @@ def _succeeded_elsewhere(former: State, options: Options) -> bool:
     return moved and same and former.phase is Phase.SUCCEEDED
 
 
-def _provide_token(folder: RunDir, hosted: Hosted | None) -> None:
-    """The job's token stays where it is kept: a secret has no second copy here."""
+def _taken_up(former: JobSpec, own: JobSpec) -> JobSpec:
+    """What runs is what this launcher was told, whatever the store says."""
+    return replace(former, command=own.command, environment=own.environment)
+
+
+def _known_token(folder: RunDir, hosted: Hosted | None) -> bytes:
+    """The run's token, if it has been here before; else one that nobody has used."""
+    if hosted is not None and hosted.token_file is not None:
+        return read_token(hosted.token_file)
+    return folder.read_token() if folder.token_file.exists() else secrets.token_bytes(32)
+
+
+def _provide_token(folder: RunDir, hosted: Hosted | None, anew: bool) -> None:
+    """The job's token stays where it is kept: a secret has no second copy here.
+
+    A run that begins anew has another token than the last of its name. Inside a job the agents
+    are there before the launcher, and keep theirs.
+    """
     if hosted is None or hosted.token_file is None:
-        folder.make_token()
+        folder.make_token(anew=anew and hosted is None)
         return
     read_token(hosted.token_file)  # says what is wrong with it
     try:
@@ -153,7 +169,7 @@ def _check_same_work(former: State, options: Options) -> None:
 
 
 def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) -> None:
-    """Leave nothing of a former run of that name, but for the token."""
+    """Leave nothing of a former run of that name."""
     for process in agents.values():
         kill_session(process)
     forget_state(store, spec.name)

@@ -18,6 +18,7 @@ from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REFUSED, REPLACED
 from midflight.errors import JobFailed, MidflightError, StoreError
 from midflight.run.dial import call_async
+from midflight.run.hosted import STORE
 from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
 from midflight.run.saved import ENDED, saved_state
 from midflight.rundir import RunDir
@@ -70,8 +71,8 @@ class CoordinatorKeeper:
         self._folder = folder
         self._run = run
         self._store = store
-        self._arguments = ["--run-dir", str(folder.path.absolute()), "--listen", listen]
-        self._arguments += ["--store", store, *(["--verbose"] if verbose else [])]
+        self.arguments = ["--run-dir", str(folder.path.absolute()), "--listen", listen]
+        self.arguments += ["--verbose"] if verbose else []
         self._child: Child | None = None
         self._deaths = Deaths()
         self._served = False
@@ -111,13 +112,17 @@ class CoordinatorKeeper:
     async def _saved(self) -> State | None:
         """None also if the store does not say, for now."""
         try:
-            return await asyncio.to_thread(saved_state, self._store, self._run)
+            return await asyncio.to_thread(
+                saved_state, self._store, self._run, self._folder.read_token()
+            )
         except StoreError:
             return None
 
     async def _once(self) -> int:
         before = self._written_at()
-        self._child = await start_module("midflight.coordinator", self._arguments, quiet=False)
+        self._child = await start_module(
+            "midflight.coordinator", self.arguments, quiet=False, variables={STORE: self._store}
+        )
         watch = asyncio.create_task(self._watch_for_answer(before))
         try:
             code = await self._child.wait()

@@ -1,7 +1,8 @@
-"""The launcher's command line: what `midflight run` accepts, checked, as one frozen value.
+"""The launcher's options: what `midflight run` accepts, checked, as one frozen value.
 
 Everything that can be wrong is found here, before anything is started. The flags are horovodrun's
 where it has them. How many members: -np to start with, and between --min-np and --max-np later.
+Programs that launch a run fill in `Given` and call `check`; `parse` does that from a command line.
 """
 
 import argparse
@@ -13,12 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.arguments import Parser, count_from, seconds
+from midflight.console import say
 from midflight.errors import UsageError
+from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.rundir import RunDir
+from midflight.store.urls import has_password
 
 COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
@@ -42,18 +46,60 @@ class Options:
     environ: Mapping[str, str] = field(repr=False)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What was asked for, unchecked; None where nothing was said."""
+
+    command: tuple[str, ...]
+    name: str | None = None
+    store: str | None = None
+    store_file: str | None = None  # holds the URL, out of sight of `ps`
+    listen: str | None = None
+    verbose: bool = False
+    np: int | None = None
+    min_np: int | None = None
+    max_np: int | None = None
+    reset_limit: int | None = None
+    warm: int = 0
+    hosts: Hosts | None = None
+    host_discovery_script: str | None = None
+    slots_per_host: int | None = None
+    elastic_timeout: float = 600.0
+    start_timeout: float = 30.0
+    grace: float = 30.0
+    hang_timeout: float = 600.0
+    cooldown: tuple[float, float] = (5.0, 300.0)
+    timestamps: bool = False
+    output_dir: str | None = None
+    ledger_dir: str | None = None
+    dialect: Dialect = OWN
+    environment: Mapping[str, str] = field(default_factory=dict)  # for every member
+
+
 def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     """Read the command line, or raise a UsageError that says what is wrong with it."""
-    given = parser().parse_args(argv)
+    words = vars(parser().parse_args(argv))
+    command, hosts, hostfile = words.pop("command"), words.pop("hosts"), words.pop("hostfile")
+    slots = words["slots_per_host"] or 1
+    listed: Hosts | None = None
+    if hosts is not None:
+        listed = parse_hosts(hosts, slots)
+    elif hostfile is not None:
+        listed = read_hostfile(hostfile, slots)
+    command = command[1:] if command[:1] == ["--"] else command
+    return check(Given(tuple(command), hosts=listed, **words), environ)
+
+
+def check(given: Given, environ: Mapping[str, str]) -> Options:
+    """The run that was asked for, or a UsageError that says what is wrong with it."""
     job = hosted(environ)
     if job is not None:
-        job = _in_job(job, given)
+        job, given = _in_job(job, given)
     name = given.name or (job.job if job else f"run-{secrets.token_hex(3)}")
     folder = RunDir(job.run_folder) if job else RunDir.of(name, environ)
-    hosts = _hosts(given)
-    command = tuple(given.command[1:] if given.command[:1] == ["--"] else given.command)
+    hosts = given.hosts or {}
     ledgers = _ledgers(given.ledger_dir or environ.get(LEDGER_DIR), name, folder)
-    spec = _spec(given, name, command, ledgers, hosts)
+    spec = _spec(given, name, ledgers, hosts)
     if job is not None:
         come_back = COME_BACK if job.may_move else 0.0
         spec = replace(spec, eager=True, come_back=come_back)
@@ -62,7 +108,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     spec = replace(spec, order=tuple(hosts))
     _check_room(spec, hosts)
     if not hosts or any(is_local(host) for host in hosts):
-        _check_command(command[0], environ)
+        _check_command(given.command[0], environ)
     return Options(
         spec=spec,
         folder=folder,
@@ -70,7 +116,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
         discovery=given.host_discovery_script,
         hosted=job,
         slots_per_host=given.slots_per_host or 1,
-        store=given.store or (job.store if job else None),
+        store=_store(given) or (job.store if job else None),
         listen=_listen(given.listen, job),
         warm=given.warm,
         verbose=given.verbose,
@@ -79,16 +125,31 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     )
 
 
-def _in_job(job: Hosted, given: argparse.Namespace) -> Hosted | None:
+def _in_job(job: Hosted, given: Given) -> tuple[Hosted | None, Given]:
     """Inside a job its workers are the hosts, unless others are named."""
-    if given.hosts is not None or given.hostfile is not None:
-        return None
+    if given.hosts is not None:
+        return None, given
     if given.host_discovery_script is not None:
         if not job.means_own_script(given.host_discovery_script):
-            return None
-        given.host_discovery_script = None
-    given.min_np = given.min_np or given.np or 1
-    return job
+            return None, given
+        given = replace(given, host_discovery_script=None)
+    return job, replace(given, min_np=given.min_np or given.np or 1)
+
+
+def _store(given: Given) -> str | None:
+    if given.store_file is None:
+        if given.store and has_password(given.store):
+            say(
+                "warning: every user of this machine can see the password in --store; "
+                "put the URL into a file, and name it with --store-file"
+            )
+        return given.store or None
+    if given.store:
+        raise UsageError("wanted --store or --store-file, got both")
+    try:
+        return Path(given.store_file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--store-file: cannot read {given.store_file}: {error}") from None
 
 
 def _listen(given: str | None, job: Hosted | None) -> str | None:
@@ -96,14 +157,12 @@ def _listen(given: str | None, job: Hosted | None) -> str | None:
     return check_listen(asked) if asked else None
 
 
-def _spec(
-    given: argparse.Namespace, name: str, command: tuple[str, ...], ledger: str, hosts: Hosts
-) -> JobSpec:
+def _spec(given: Given, name: str, ledger: str, hosts: Hosts) -> JobSpec:
     np = given.np or given.min_np or min(sum(hosts.values()) or 1, given.max_np or UNBOUNDED)
     elastic = given.min_np is not None or given.host_discovery_script is not None
     return JobSpec(
         name=name,
-        command=command,
+        command=given.command,
         np=np,
         min_np=given.min_np or np,
         max_np=given.max_np or (max(np, UNBOUNDED) if elastic else np),
@@ -117,17 +176,12 @@ def _spec(
         timestamps=given.timestamps,
         output_dir=_made("--output-dir", Path(given.output_dir)) if given.output_dir else None,
         ledger=ledger,
+        dialect=given.dialect,
+        environment=dict(given.environment),
     )
 
 
-def _hosts(given: argparse.Namespace) -> Hosts:
-    slots = given.slots_per_host or 1
-    if given.hosts is not None:
-        return parse_hosts(given.hosts, slots)
-    return read_hostfile(given.hostfile, slots) if given.hostfile is not None else {}
-
-
-def _default_hosts(given: argparse.Namespace, spec: JobSpec) -> Hosts:
+def _default_hosts(given: Given, spec: JobSpec) -> Hosts:
     """This machine, with room for as many members as were spoken of."""
     if given.host_discovery_script is not None:
         return {}
@@ -183,6 +237,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="URL",
         help="where the job's state is kept: a path, sqlite:///PATH, etcd://HOST:PORT,... or "
         "kubernetes://NAMESPACE/NAME, a ConfigMap (default: in the run's folder)",
+    )
+    add(
+        "--store-file",
+        metavar="FILE",
+        help="a file with the URL of the store, which may hold a password that `ps` must not show",
     )
     add(
         "--listen",

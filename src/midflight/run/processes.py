@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import midflight
@@ -43,8 +44,17 @@ class FoundAgain:
         return 1
 
 
-async def start_module(module: str, arguments: Sequence[str], *, quiet: bool) -> Child:
-    """`python -m module` in a session of its own; `quiet` drops its stdout."""
+async def start_module(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    quiet: bool,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Child:
+    """`python -m module` in a session of its own; `quiet` drops its stdout.
+
+    What others must not see goes into `variables`: arguments are shown to every user.
+    """
     return await asyncio.create_subprocess_exec(
         *_python(),
         "-m",
@@ -53,6 +63,7 @@ async def start_module(module: str, arguments: Sequence[str], *, quiet: bool) ->
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL if quiet else None,
         start_new_session=True,
+        env={**os.environ, **variables},
     )
 
 

@@ -6,6 +6,7 @@ Only the launcher that holds the run's lock writes here.
 
 from dataclasses import dataclass, field
 
+from midflight import atomic_file
 from midflight.errors import UsageError
 from midflight.protocol import codec
 from midflight.rundir import RunDir
@@ -30,9 +31,7 @@ def read_record(folder: RunDir) -> Record:
 
 
 def write_record(folder: RunDir, record: Record) -> None:
-    temporary = folder.path / f".{_FILE}"
     try:
-        temporary.write_bytes(codec.dumps(record))
-        temporary.replace(folder.path / _FILE)
+        atomic_file.write(folder.path / _FILE, codec.dumps(record))
     except OSError as error:
         raise UsageError(f"cannot write {folder.path / _FILE}: {error.strerror}") from None

@@ -4,24 +4,27 @@ import time
 
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.core.status import status
-from midflight.coordinator.saved_state import Saving
+from midflight.coordinator.saved_state import Saving, forget
 from midflight.protocol.messages import Status
+from midflight.run.record import read_record
+from midflight.rundir import RunDir
 from midflight.store.urls import open_store
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 
 
-def saved_state(store_url: str, name: str) -> State | None:
+def saved_state(store_url: str, name: str, secret: bytes) -> State | None:
     """The state as it was last saved; None if the run never got so far."""
     with open_store(store_url) as store:
-        return Saving(store, name).load(time.monotonic())
+        return Saving(store, name, secret).load(time.monotonic())
 
 
-def saved_status(store_url: str, name: str) -> Status | None:
-    state = saved_state(store_url, name)
+def last_status(folder: RunDir) -> Status | None:
+    """How the run of this folder did when that was last saved; None if it never was."""
+    state = saved_state(read_record(folder).store, folder.read_spec().name, folder.read_token())
     return None if state is None else status(state, time.monotonic())
 
 
 def forget_state(store_url: str, name: str) -> None:
     with open_store(store_url) as store:
-        Saving(store, name).forget()
+        forget(store, name)

@@ -106,11 +106,11 @@ def _step_each(torch: Any) -> None:
 
 def cuda_is_lost() -> bool:
     """Whether CUDA cannot be used in a fork of this process; only a fork can tell."""
-    import torch
+    from midflight.runtime import torch_private
 
     child = fork()
     if child == 0:
-        os._exit(int(torch.cuda._is_in_bad_fork()))
+        os._exit(int(torch_private.cuda_is_lost()))
     _, status = os.waitpid(child, 0)
     return status != 0
 

@@ -38,5 +38,9 @@ def open_store(url: str, *, patience: float = 10.0) -> Store:
     raise UsageError(f"store URL: wanted {_WANTED}, got {_without_secret(url)!r}")
 
 
+def has_password(url: str) -> bool:
+    return re.search(r"//[^/@]*:[^/]*@", url) is not None
+
+
 def _without_secret(url: str) -> str:
     return re.sub(r"(?<=//)[^/]*@", "***@", url)

@@ -1,5 +1,6 @@
 """Every flag of `submit`, and the place in the spec where its value ends."""
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -158,11 +159,12 @@ def test_what_git_needs_leaves_the_environment() -> None:
     assert made.working_dir == "/home/someone"
 
 
-def test_a_command_is_joined_and_folded_and_stays_whole_after_two_dashes() -> None:
-    def command(argv: Sequence[str]) -> str:
-        options = parser_of("etjob").read(["--name=demo", *argv])
-        return spec_of(options, "etjob", {}, PLACE).command
+def command(argv: Sequence[str]) -> str:
+    options = parser_of("etjob").read(["--name=demo", *argv])
+    return spec_of(options, "etjob", {}, PLACE).command
 
+
+def test_a_command_is_joined_and_folded_and_stays_whole_after_two_dashes() -> None:
     assert command(["python", "train.py", "--gpus=1"]) == "python train.py"
     assert command(["--", "python", "train.py", "--lr", "3", "--", "x"]) == (
         "python train.py --lr 3 -- x"
@@ -171,6 +173,22 @@ def test_a_command_is_joined_and_folded_and_stays_whole_after_two_dashes() -> No
         command(["horovodrun\n    -np 2\n    python train.py"])
         == "horovodrun -np 2 python train.py"
     )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sh", "-c", "echo one; echo two"],
+        ["python", "my script.py", "--lr", "$LR", "it's", ""],
+        ["python", "-c", "import os\nprint(1)\n  # a comment\n-x"],
+    ],
+)
+def test_every_word_after_two_dashes_arrives_as_it_was_typed(words: list[str]) -> None:
+    assert shlex.split(command(["--", *words])) == words
+
+
+def test_one_quoted_command_after_two_dashes_is_for_the_shell() -> None:
+    assert command(["--", "echo $HOME;\n  echo two"]) == "echo $HOME; echo two"
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults() -> None:

@@ -26,7 +26,9 @@ def digest(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    parser.add_argument("--epochs", type=int, default=40)
+    options = parser.parse_args()
+    out = options.out
     torch.set_num_threads(1)
     torch.manual_seed(1)
     data = TensorDataset(torch.randn(210, 8), torch.randn(210, 1))
@@ -35,7 +37,7 @@ def main() -> None:
     )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     with mf.join(model=model, optimizer=optimizer, deterministic=SHARDS) as job:
-        for batch in job.batches(data, global_batch_size=24, epochs=40):
+        for batch in job.batches(data, global_batch_size=24, epochs=options.epochs):
             if not (out / "hurry").exists():
                 time.sleep(0.02)
             job.step(nn.functional.mse_loss(model(batch.x), batch.y))

@@ -5,6 +5,10 @@ import pytest
 import torch
 from horovod.common.exceptions import HorovodInternalError
 
+DTYPES = (
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+)
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 assert (SIZE, hvd.local_size(), hvd.local_rank()) == (3, 3, RANK)
@@ -75,6 +79,14 @@ def wrong() -> None:
         hvd.allreduce_(torch.ones(3, dtype=torch.complex64))
     with pytest.raises(NotImplementedError, match="power of 2"):
         hvd.allreduce(torch.ones(3), op=hvd.Adasum)
+    for bad in (torch.ones(3), torch.tensor([[1, 1, 1]]), torch.tensor([1, -1, 1])):
+        with pytest.raises(ValueError, match="splits"):
+            hvd.alltoall(torch.ones(3), splits=bad)
+    with pytest.raises(ValueError, match="at least one dimension"):
+        hvd.alltoall(torch.tensor(1.0))
+    rows = torch.tensor([9, 9, 9] if RANK == 1 else [1, 1, 1])
+    with pytest.raises(ValueError, match="27 of 3 rows"):  # said by one rank, heard by all
+        hvd.alltoall(torch.ones(3), splits=rows)
     if RANK == 0:  # before the others ask, so that the first one is still in flight
         handle = hvd.allreduce_async(torch.ones(1), name="twice")
         with pytest.raises(HorovodInternalError, match="same name"):
@@ -99,6 +111,11 @@ def gathering() -> None:
     assert hvd.broadcast_(y, root_rank=1) is y and y.item() == 1.0
     wanted = [i + 10 * rank for rank in range(3) for i in (2 * RANK, 2 * RANK + 1)]
     same(hvd.alltoall(torch.arange(6) + 10 * RANK), wanted)
+    for dtype in DTYPES:
+        ones = torch.ones(3, 2, dtype=dtype)
+        for result in (hvd.alltoall(ones), hvd.allgather(ones[:1]), hvd.broadcast(ones, 1)):
+            assert result.dtype == dtype
+            same(result, torch.ones(3, 2))
     splits = torch.tensor([RANK, 1, 0])
     got, counts = hvd.alltoall(torch.full((RANK + 1,), RANK), splits=splits)
     same(counts, {0: [0, 1, 2], 1: [1, 1, 1], 2: [0, 0, 0]}[RANK])

@@ -100,6 +100,34 @@ def sparse() -> None:
         moved = (before - weights(embedding)).view(5, 3)[:, 0]
         assert torch.allclose(moved, torch.tensor([0.5, 0.5, 0.0, 0.0, 1.0])), (dense, moved)
 
+    torch.manual_seed(1)
+    pair = nn.ModuleList([nn.Embedding(5, 3, sparse=True) for _ in range(2)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SparseAdam(list(pair.parameters()), lr=1.0), pair.named_parameters()
+    )
+    for used in ([0], [RANK], [0, 1]):
+        optimizer.zero_grad()
+        sum(pair[i](torch.tensor([RANK])).sum() for i in used).backward()
+        optimizer.step()
+        both = hvd.allgather(weights(pair)[None])
+        assert torch.equal(both[0], both[1]), used
+
+
+def sets() -> None:
+    """An optimizer on a process set: the others train by themselves."""
+    one = hvd.add_process_set([1])
+    net = model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), process_set=one
+    )
+    for step in range(2):
+        optimizer.zero_grad()
+        (net(data(step)).sum() * (RANK + 1)).backward()
+        optimizer.step()
+    both = hvd.allgather(weights(net)[None])
+    assert not torch.equal(both[0], both[1])
+    hvd.remove_process_set(one)
+
 
 def checks() -> None:
     net = model()
@@ -154,6 +182,11 @@ def states() -> None:
     momentum = optimizer.state[next(net.parameters())]["momentum_buffer"]
     both = hvd.allgather(momentum[None].contiguous())
     assert torch.equal(both[0], both[1]) and momentum.abs().sum() > 0
+    fresh = model()
+    fresh[0].requires_grad_(False)
+    made = torch.optim.SGD(fresh.parameters(), lr=0.1)
+    hvd.broadcast_optimizer_state(made, root_rank=0)  # scripts expect gradients from it, too
+    assert fresh[0].weight.grad is None and not fresh[2].weight.grad.any()
     with pytest.raises(ValueError, match="LBFGS"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(net.parameters()), root_rank=0)
     with pytest.raises(ValueError, match="invalid params of type"):
@@ -191,6 +224,6 @@ def timeline() -> None:
     assert any(event.get("args", {}).get("name") == "allreduce.seen" for event in events)
 
 
-for part in (options, unused, sparse, checks, states, adasum, timeline):
+for part in (options, unused, sparse, sets, checks, states, adasum, timeline):
     part()
     print(f"{part.__name__} holds", flush=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from midflight.cli.verbs.audit import read_ledgers
+from midflight.cli.audits import read_ledgers
 from midflight.runtime.data.audit import judge
 from tests.e2e.runs import COUNTING
 from tests.kubernetes.plane.api import MERGE, Json

@@ -171,6 +171,38 @@ def test_an_elastic_job_is_scaled_within_its_bounds(jobs: Jobs):
     assert uids(jobs) == {"el-master-0": before["el-master-0"]}
 
 
+WORLD = """
+import os, time
+with open("/tmp/sizes", "a+") as file:
+    file.write(os.environ["WORLD_SIZE"] + " ")
+    file.seek(0)
+    print("sizes", file.read(), flush=True)
+while True: time.sleep(1)
+"""
+
+
+def test_the_torchruns_of_all_pods_of_an_elastic_job_make_one_world(jobs: Jobs):
+    """It was a world of one in the master, beside workers that did nothing."""
+    command = f"cat > /tmp/a.py <<'END'\n{WORLD}\nEND\ntorchrun /tmp/a.py"
+    bounds = {"minReplicas": 2, "maxReplicas": 3}
+    jobs.create(manifest(jobs, "tr", shell(command), elasticPolicy=bounds))
+    wait_pods(jobs, "tr-master-0", "tr-worker-0")
+    wait_sizes(jobs, "2", "tr-master-0", "tr-worker-0")
+    set_workers(jobs, "tr", 2)
+    wait_pods(jobs, "tr-master-0", "tr-worker-0", "tr-worker-1")
+    wait_sizes(jobs, "2 3", "tr-master-0", "tr-worker-0")
+    wait_sizes(jobs, "3", "tr-worker-1")
+    set_workers(jobs, "tr", 1)
+    wait_pods(jobs, "tr-master-0", "tr-worker-0")
+    wait_sizes(jobs, "2 3 2", "tr-master-0", "tr-worker-0")
+
+
+def wait_sizes(jobs: Jobs, sizes: str, *pods: str) -> None:
+    """Of the worlds that the script of each pod was started in."""
+    for pod in pods:
+        jobs.cluster.wait_for_log(jobs.namespace, pod, f"sizes {sizes} \n", SECONDS)
+
+
 def replicas(job: Json) -> int:
     return int(job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"])
 

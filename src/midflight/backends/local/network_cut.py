@@ -19,8 +19,11 @@ from midflight.errors import Refused
 _PIDFD_GETFD = 438  # the same on every architecture that is left
 
 
-def cut(pid: int) -> int:
-    """How many connections of the process were cut; Refused where that cannot be done."""
+def cut(pid: int, port: int | None = None) -> int:
+    """How many connections of the process were cut; Refused where that cannot be done.
+
+    `port`: only those to this port.
+    """
     if sys.platform != "linux":
         raise Refused("connections of another process can be cut on Linux only")
     try:
@@ -28,7 +31,7 @@ def cut(pid: int) -> int:
     except ProcessLookupError:
         return 0
     try:
-        return sum(_cut_one(handle, number) for number in _sockets(pid))
+        return sum(_cut_one(handle, number, port) for number in _sockets(pid))
     finally:
         os.close(handle)
 
@@ -41,7 +44,7 @@ def _sockets(pid: int) -> Iterator[int]:
                     yield int(entry.name)
 
 
-def _cut_one(handle: int, number: int) -> bool:
+def _cut_one(handle: int, number: int, port: int | None) -> bool:
     borrowed = _borrow(handle, number)
     if borrowed < 0:
         return False
@@ -49,7 +52,8 @@ def _cut_one(handle: int, number: int) -> bool:
         if sock.family not in (socket.AF_INET, socket.AF_INET6):
             return False
         try:
-            sock.getpeername()
+            if port not in (None, sock.getpeername()[1]):
+                return False
             sock.shutdown(socket.SHUT_RDWR)
         except OSError:  # it is not connected to anybody
             return False

@@ -1,6 +1,7 @@
 """This machine as a place: its keepers are the instances, and its journal holds the state."""
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from midflight.backends.local.interface import Machine
 from midflight.backends.local.journal import Journal
@@ -25,6 +26,9 @@ class LocalPlace:
 
     async def open(self, tell: Tell, wake: Wake) -> None:
         await self.machine.open(self.cluster, tell, wake)
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def observe(self, keys: Collection[str]) -> Sequence[Step]:
         first: list[Step] = [] if self._taken_up else [self._take_up]

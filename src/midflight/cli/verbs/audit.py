@@ -1,4 +1,4 @@
-"""`midflight audit RUN`: reads the members' ledgers and says whether every sample was used once.
+"""`midflight audit RUN|JOB`: says from the members' ledgers whether every sample was used once.
 
 The exit code is 0 only if nothing is missing, nothing was used twice, and the ledgers agree.
 """
@@ -7,59 +7,40 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
-from midflight.arguments import Parser
-from midflight.cli.output import table
-from midflight.cli.runs import find_run, known_runs, run_in_pod
+from midflight.cli import flags
+from midflight.cli.audits import as_text, audit
+from midflight.cli.runs import Training, find_training, run_in_pod
 from midflight.errors import JobFailed, UsageError
 from midflight.run.hosted import hosted
 from midflight.run.options import LEDGER_DIR, NO_LEDGERS
-from midflight.runtime.data.audit import (
-    Comparison,
-    EpochReport,
-    Record,
-    Report,
-    compare,
-    judge,
-    parse,
-    parse_comparisons,
-)
-
-SHOWN = 10  # problems; the rest is in the JSON
-_HEAD = ("EPOCH", "SAMPLES", "STEPS", "WORLDS", "MEMBERS", "REPEATED", "MISSING", "DUPLICATED")
+from midflight.runtime.data.audit import Report
 
 
 def main(argv: Sequence[str]) -> int:
-    options = parser().parse_args(argv)
-    if "/" not in options.run and options.run not in known_runs():
-        words = ("audit", *argv)
-        if (code := run_in_pod(options.namespace, options.run, words)) is not None:
+    options = parser().read(argv)
+    is_folder = "/" in options.run
+    if not is_folder:
+        words = ["audit", options.run, "-o", options.output]
+        words += ["--samples", str(options.samples)] if options.samples else []
+        words += ["--resumed"] if options.resumed else []
+        if (code := run_in_pod(options.said_namespace, options.run, words)) is not None:
             return code
-    folder = _ledgers(options.run)
-    records, comparisons, damage = read_ledgers(folder)
-    if not records:
-        raise JobFailed(_empty(options.run, folder))
-    report = judge(records, samples=options.samples, resumed=options.resumed)
-    differences, notes = compare(comparisons)
-    problems = (*damage, *differences, *report.problems)
-    report = replace(report, problems=problems, notes=tuple(notes))
+    training = None if is_folder else find_training(options.run, options.said_namespace)
+    folder = Path(options.run) if training is None else training.ledgers
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder} with ledgers in it")
+    report = audit(folder, options.samples, resumed=options.resumed)
+    if report is None:
+        raise JobFailed(_empty(options.run, folder, training))
     print(as_json(options.run, report) if options.output == "json" else as_text(report))
     return 0 if report.ok else 1
 
 
-def _ledgers(run: str) -> Path:
-    if "/" not in run:
-        folder = find_run(run)
-        return Path(folder.read_spec().ledger or folder.ledgers)
-    if not Path(run).is_dir():
-        raise UsageError(f"there is no folder {run} with ledgers in it")
-    return Path(run)
-
-
-def _empty(run: str, folder: Path) -> str:
-    if "/" not in run and not find_run(run).read_spec().ledger:
+def _empty(run: str, folder: Path, training: Training | None) -> str:
+    if training is not None and not training.folder.read_spec().ledger:
         return f"{run} keeps no ledgers: --ledger-dir or {LEDGER_DIR} was {NO_LEDGERS}"
     inside = hosted(os.environ)
     if inside is not None and inside.may_move and folder.is_relative_to(inside.folder):
@@ -73,78 +54,16 @@ def _empty(run: str, folder: Path) -> str:
     )
 
 
-def read_ledgers(folder: Path) -> tuple[list[Record], list[Comparison], list[str]]:
-    """The records and comparisons of all members, and what is wrong with their files."""
-    records: list[Record] = []
-    comparisons: list[Comparison] = []
-    problems: list[str] = []
-    for path in sorted(folder.glob("*.jsonl")):
-        try:
-            text = path.read_text(encoding="ascii", errors="replace")
-        except OSError as error:
-            raise UsageError(f"cannot read the ledger {path}: {error.strerror}") from None
-        found, damage = parse(path.stem, text)
-        records += found
-        comparisons += parse_comparisons(path.stem, text)
-        problems += damage
-    return records, comparisons, problems
-
-
 def as_json(run: str, report: Report) -> str:
     return json.dumps({"run": run, "ok": report.ok, **asdict(report)}, indent=2)
 
 
-def as_text(report: Report) -> str:
-    blocks = [table(_HEAD, [_row(epoch) for epoch in report.epochs])]
-    for lines in (report.problems, report.notes):
-        if lines:
-            shown = [f"- {line}" for line in lines[:SHOWN]]
-            rest = len(lines) - SHOWN
-            blocks.append("\n".join([*shown, *([f"- and {rest} more"] if rest > 0 else [])]))
-    return "\n\n".join([*blocks, _verdict(report)])
-
-
-def _row(epoch: EpochReport) -> tuple[object, ...]:
-    sizes = sorted({epoch.smallest, epoch.largest})
-    return (
-        f"{epoch.epoch}, so far" if epoch.under_way else epoch.epoch,
-        epoch.samples,
-        epoch.steps,
-        epoch.worlds,
-        " to ".join(map(str, sizes)),
-        epoch.repeated,
-        epoch.missing,
-        epoch.duplicated,
-    )
-
-
-def _verdict(report: Report) -> str:
-    if report.missing or report.duplicated:
-        return (
-            f"NOT every sample was used exactly once: {report.missing} missing, "
-            f"{report.duplicated} duplicated"
-        )
-    if report.problems:
-        return "nothing is missing or duplicated, but the members do not agree: see above"
-    samples = sum(epoch.samples for epoch in report.epochs)
-    steps = sum(epoch.steps for epoch in report.epochs)
-    line = f"every sample was used exactly once: {samples} samples in {steps} steps"
-    if report.vouched:
-        line += (
-            f"\n({report.vouched} of {report.shares} shares have no record of their own; the other "
-            "members of the step vouch for them)"
-        )
-    return line
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="midflight audit",
-        description="Proves from the members' ledgers that every sample was used exactly once.",
+def parser() -> flags.VerbParser:
+    parser = flags.VerbParser(
+        "audit", "Proves from the members' ledgers that every sample was used exactly once."
     )
     add = parser.add_argument
     add("run", metavar="RUN", help="a run, a job that trains, or a folder with ledgers (./FOLDER)")
-    add("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
     add(
         "-o",
         "--output",
@@ -158,9 +77,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="samples in an epoch (default: as many as the longest epoch used)",
     )
-    add(
+    flags.switch(
+        parser,
         "--resumed",
-        action="store_true",
         help="the run began from a checkpoint: ignore what lies before its first step",
     )
     return parser

@@ -1,8 +1,12 @@
-"""`midflight chaos WHAT JOB [INSTANCE]`: rehearses a failure, of the newest worker by default."""
+"""`midflight chaos WHAT JOB [INSTANCE]`: rehearses a failure, of the newest worker by default.
 
+`chaos monkey` strikes again and again, and has a file of its own.
+"""
+
+import importlib
 from collections.abc import Sequence
 
-from midflight.cli import flags, jobs
+from midflight.cli import common_flags, flags, jobs
 from midflight.cli.cluster import connect
 from midflight.errors import Refused
 from midflight.protocol.views import JobView
@@ -16,8 +20,15 @@ WHAT = {
 }
 
 
+MONKEY = "midflight.cli.verbs.chaos_monkey"
+
+
 def main(argv: Sequence[str]) -> int:
-    options = parser().read(argv)
+    rest = common_flags.take_more(argv)
+    if rest and rest[0] == "monkey":
+        code: int = importlib.import_module(MONKEY).main(rest[1:])
+        return code
+    options = parser().read(rest)
     client = connect()
     job = jobs.find(client, options.namespace, options.job)
     name = jobs.instance(job, options.instance)["name"] if options.instance else newest(job)
@@ -37,6 +48,7 @@ def newest(job: JobView) -> str:
 
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("chaos", "Rehearses a failure.")
+    made.epilog = f"`{made.prog} monkey RUN|JOB --help`: strikes again and again, and an audit."
     made.add_argument(
         "what", choices=tuple(WHAT), help="kill it, stop it, cont(inue) it, or cut its connections"
     )

@@ -14,6 +14,7 @@ from midflight.cli.long_poll import until
 from midflight.errors import ConnectionLost, NotFound, Refused, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import InstanceView, JobView
+from midflight.terminal import LogFilter
 
 _SINCE = re.compile(r"(\d+h)?(\d+m)?(\d+s)?")
 
@@ -74,7 +75,10 @@ def _print(client: ClusterApi, options: Namespace, query: dict[str, str]) -> boo
     """Whether there was anything."""
     said = False
     try:
-        for piece in _pieces(client.logs(options.namespace, options.job, query)):
+        pieces = _pieces(client.logs(options.namespace, options.job, query))
+        if sys.stdout.isatty() and not options.raw:
+            pieces = LogFilter().pass_on(pieces)
+        for piece in filter(None, pieces):
             said = True
             sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
@@ -131,6 +135,7 @@ def parser() -> flags.VerbParser:
     made.add_argument("job", metavar="JOB", help="name of the job")
     flags.switch(made, "-f", "--follow", help="follow it until the job has ended")
     flags.switch(made, "--all", help="show all instances, with their names")
+    flags.switch(made, "--raw", help="pass control characters on to a terminal as they are")
     flags.switch(made, "--timestamps", help="show the time of each line")
     add = made.add_argument
     add("-i", "--instance", default="", metavar="NAME", help="which instance (default: the chief)")

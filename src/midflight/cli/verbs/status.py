@@ -1,30 +1,27 @@
-"""`midflight status RUN`: asks the coordinator, or, when it does not answer, the store.
+"""`midflight status RUN|JOB`: asks the coordinator, or, when it does not answer, the store.
 
 Without a name it is the server that is asked.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 
-from midflight.arguments import Parser
-from midflight.cli import program
+from midflight.cli import flags
 from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
-from midflight.cli.runs import current_status, find_run, known_runs, run_in_pod
+from midflight.cli.runs import current_status, find_training, run_in_pod
 from midflight.protocol import codec
 from midflight.protocol.messages import Status
 
 
 def main(argv: Sequence[str]) -> int:
-    options = parser().parse_args(argv)
+    options = parser().read(argv)
     if options.run is None:
         return server_status(options.output)
-    if options.run not in known_runs():
-        words = ("status", options.run, "-o", options.output)
-        if (code := run_in_pod(options.namespace, options.run, words)) is not None:
-            return code
-    status = current_status(find_run(options.run))
+    words = ("status", options.run, "-o", options.output)
+    if (code := run_in_pod(options.said_namespace, options.run, words)) is not None:
+        return code
+    status = current_status(find_training(options.run, options.said_namespace).folder)
     print(as_json(status) if options.output == "json" else as_text(status))
     return 0
 
@@ -83,14 +80,11 @@ def as_text(status: Status) -> str:
     return "\n\n".join(blocks)
 
 
-def parser() -> argparse.ArgumentParser:
-    made = Parser(
-        prog=f"{program.name()} status", description="Shows how the server or a run is doing."
-    )
+def parser() -> flags.VerbParser:
+    made = flags.VerbParser("status", "Shows how the server, a run or a job that trains is doing.")
     made.add_argument(
-        "run", metavar="RUN", nargs="?", help="a run, or a job that trains (default: the server)"
+        "run", metavar="NAME", nargs="?", help="a run, or a job that trains (default: the server)"
     )
-    made.add_argument("-n", "--namespace", default="", metavar="NS", help="of a job on a cluster")
     made.add_argument(
         "-o",
         "--output",

@@ -17,9 +17,9 @@ from midflight.cli.output import fields, section, table
 from midflight.errors import NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobSummary, JobView, NodeView
+from midflight.terminal import CLEAR
 
 EVERY = 2.0  # seconds between two looks of --refresh
-_CLEAR = "\x1b[H\x1b[2J"
 _NODES = ("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)")
 _LINE = "-" * 89
 _MODES: dict[str, Callable[[NodeView], bool]] = {
@@ -71,7 +71,9 @@ def _show(text: Callable[[], str], refresh: bool) -> int:
     try:
         while True:
             shown = text()
-            sys.stdout.write(f"{_CLEAR if sys.stdout.isatty() else ''}{shown}\n")
+            if sys.stdout.isatty():
+                sys.stdout.write(CLEAR)
+            sys.stdout.write(f"{shown}\n")
             sys.stdout.flush()
             time.sleep(EVERY)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ is in it. After each change it looks whether the job has that size and has gone 
 and one last line say so. `-seed` makes the changes the same again.
 """
 
+import asyncio
 import contextlib
 import os
 import random
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,11 @@ from midflight.compat.kungfu.config import ConfigStoreClient
 from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.go_flags import Flag
 from midflight.console import exit_code_of, say
+from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
-from midflight.run.dial import ask_status, call
+from midflight.run.dial import call_async
+from midflight.run.interrupts import handled
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
@@ -76,8 +80,8 @@ def random_cluster(generator: random.Random, nodes: int, slots: int, now: Cluste
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
+    with handled([signal.SIGTERM], lambda *_: sys.exit(143)):
+        return exit_code_of(lambda: _manage(sys.argv[1:] if argv is None else argv))
 
 
 def _manage(words: Sequence[str]) -> int:
@@ -174,7 +178,8 @@ class _Manager:
 
     def _status(self) -> Status | None:
         try:
-            return ask_status(call(RunDir.of(self._name, os.environ)))
+            dial = partial(call_async, RunDir.of(self._name, os.environ))
+            return asyncio.run(CoordinatorClient(dial).status())
         except MidflightError:
             return None  # it has yet to come up, or has just ended
 

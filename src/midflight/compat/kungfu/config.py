@@ -26,6 +26,10 @@ class Outdated(Refused):
     """The store holds another version than the one that was to be replaced."""
 
 
+class Followed(Refused):
+    """Another launcher follows the store."""
+
+
 @dataclass(frozen=True)
 class Stored:
     cluster: Cluster
@@ -34,8 +38,10 @@ class Stored:
 
 
 class ConfigStoreClient:
-    def __init__(self, url: str, token_file: str | None = None, timeout: float = 1.0) -> None:
-        """`url` as in http://127.0.0.1:9100/config."""
+    def __init__(
+        self, url: str, token_file: str | None = None, timeout: float = 1.0, runner: str = ""
+    ) -> None:
+        """`url` as in http://127.0.0.1:9100/config. `runner`: the launcher that follows it."""
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -52,6 +58,7 @@ class ConfigStoreClient:
         self._host, self._port = parts.hostname, port
         self._path = parts.path or "/config"
         self._timeout = timeout
+        self._runner = runner
         self._token = read_token(Path(token_file)) if token_file else None
 
     def get(self) -> Stored | None:
@@ -119,6 +126,8 @@ class ConfigStoreClient:
         sent = {**(headers or {}), "Connection": "close"}
         if self._token is not None:
             sent["Authorization"] = f"Bearer {self._token.decode('latin-1')}"
+        if self._runner:
+            sent["X-Runner"] = self._runner
         line = self._kind(self._host, self._port, timeout=self._timeout)
         try:
             line.request(method, path, body, sent)
@@ -135,5 +144,5 @@ def _expect(status: int, body: bytes) -> None:
     if status == 200:
         return
     line = body.decode("utf-8", "replace").strip()[:500] or http.client.responses.get(status, "")
-    kind = Outdated if status == 412 else Refused
+    kind = {409: Followed, 412: Outdated}.get(status, Refused)
     raise kind(f"the config server answered {status}: {line}")

@@ -3,6 +3,7 @@
 The paths and methods are KungFu's: GET, PUT, POST (reset) and DELETE on the endpoint, and /stop.
 Beyond that every change has a version, told as ETag, so that a writer can say which one it has
 seen (If-Match); what is invalid is refused with 4xx and one line; and a token can be asked for.
+One launcher follows a store: it says so with each request (X-Runner), and another one is refused.
 It listens on loopback unless told otherwise.
 """
 
@@ -11,6 +12,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +23,7 @@ from midflight.errors import UsageError
 from midflight.run.addresses import join_address
 
 LARGEST_BODY = 1 << 20
+FOLLOWED_SECONDS = 3.0  # after the last request of the launcher that follows, another one may
 _IDLE_SECONDS = 10.0  # for a caller that says nothing
 _POLL_SECONDS = 0.05  # in which a stop is noticed
 _BURST = 128  # callers that may wait to be accepted
@@ -48,6 +51,16 @@ class ConfigStore:
         self._lock = threading.Lock()
         self._boot = secrets.token_hex(4)  # tags of a store before this one never match
         self._held = self._made(cluster, 0 if cluster is None else 1)
+        self._runner = ""
+        self._heard_at = 0.0
+
+    def follow(self, runner: str, now: float) -> None:
+        """This launcher starts the workers that are named here, and nobody else does."""
+        with self._lock:
+            taken = self._runner not in ("", runner)
+            if taken and now - self._heard_at < FOLLOWED_SECONDS:
+                raise Rejected(HTTPStatus.CONFLICT, "another kungfu-run follows this config")
+            self._runner, self._heard_at = runner, now
 
     def _made(self, cluster: Cluster | None, version: int) -> Held:
         return Held(cluster, version, f'"{self._boot}-{version}"')
@@ -157,6 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self._body()
             self._check_token()
+            if runner := self.headers.get("X-Runner"):
+                self.server.store.follow(runner, time.monotonic())
             path = self.path.partition("?")[0]
             if path == "/stop":
                 self._answer(HTTPStatus.OK)

@@ -12,8 +12,9 @@ import time
 from functools import partial
 from typing import Any
 
+from midflight.compat.kungfu.cluster import Address
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
-from midflight.compat.kungfu.matching import Step, as_it_is, next_step
+from midflight.compat.kungfu.matching import Step, as_it_is, assign, next_step
 from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
@@ -21,7 +22,6 @@ from midflight.errors import ConnectionLost, MidflightError, Refused, Unreachabl
 from midflight.protocol.messages import HostsChanged, ResizeRequested, Status
 from midflight.run.dial import call_async
 from midflight.run.hosts import Hosts
-from midflight.run.saved import saved_state
 from midflight.rundir import RunDir
 
 AGAIN_SECONDS = 10.0  # before a change that was taken back is asked for again
@@ -31,17 +31,14 @@ _CALM = (Phase.STABLE.value, Phase.PREPARING.value)
 class Follower:
     pause = 0.2
 
-    def __init__(
-        self, client: ConfigStoreClient, first: Stored, folder: RunDir, job: tuple[str, str]
-    ) -> None:
-        """`job`: the URL of the store that the coordinator saves in, and the run's name there."""
+    def __init__(self, client: ConfigStoreClient, first: Stored, folder: RunDir) -> None:
         self._client = client
         self._folder = folder
         self._coordinator = CoordinatorClient(partial(call_async, folder))
-        self._job = job
         self._stored = first
-        self._done = ""  # the tag of the last cluster that has become true
-        self._slots: dict[str, int] = {}  # by member; for ever, as no name is used twice
+        self._true = first  # the last cluster that has become true; at the start, that will
+        self._done = ""  # its tag
+        self._addresses: dict[str, Address] = {}  # by member, of those who are there
         self._hosts: Hosts = first.cluster.slots
         self._asking: asyncio.Task[None] | None = None
         self._again_at = 0.0
@@ -73,11 +70,14 @@ class Follower:
             await self._stop()
         elif self._done == self._stored.etag and status.wanted != len(workers):
             await self._write(status)
-        elif await self._know_slots(status):
+        else:
             self._settle(status)
 
     def _settle(self, status: Status) -> None:
-        step = next_step(self._stored.cluster.workers, status, self._slots)
+        workers = self._stored.cluster.workers
+        for known in (self._true.cluster.workers, workers):
+            self._addresses = assign(known, status, self._addresses)
+        step = next_step(workers, status, self._addresses)
         self._hosts = step.hosts
         if step.request is None:
             self._note_done(self._stored, status.step)
@@ -86,18 +86,9 @@ class Follower:
             self._asking = asyncio.create_task(asked)
 
     def _note_done(self, stored: Stored, step: int) -> None:
-        self._done = stored.etag
+        self._true, self._done = stored, stored.etag
         if self.stages[-1]["Version"] != stored.version:
             self.stages.append(_stage(stored, step))
-
-    async def _know_slots(self, status: Status) -> bool:
-        """Which slots the members are in; False if it has not been written down yet."""
-        names = [member.name for member in status.members]
-        if any(name not in self._slots for name in names):
-            state = await asyncio.to_thread(saved_state, *self._job)
-            if state is not None:
-                self._slots.update({m.name: m.slot for m in state.members.values()})
-        return all(name in self._slots for name in names)
 
     # --- the coordinator --------------------------------------------------------------------
 
@@ -128,7 +119,7 @@ class Follower:
             return
         self.cleared = True
         try:
-            await self._coordinator.stop("the config store names no workers any more")
+            await self._coordinator.stop("the config store names no workers", complete=True)
         except ConnectionLost:
             self.cleared = False  # it was not heard
 
@@ -152,7 +143,7 @@ class Follower:
         """Somebody has asked for another size by other means."""
         if status.phase != Phase.STABLE.value:
             return
-        cluster = as_it_is(self._stored.cluster, status)
+        cluster = as_it_is(self._stored.cluster, status, self._addresses)
         try:
             await asyncio.to_thread(self._client.put, cluster, self._stored.etag)
         except (Refused, Unreachable) as error:

@@ -1,9 +1,9 @@
 """What has to be asked of the coordinator so that the members become the workers of a list. Pure.
 
-The workers of a host are its slots: the first one listed is slot 0, and so on. A member whose slot
-no worker has leaves. The coordinator puts newcomers wherever there is a free slot, so a host is
-told with as many slots as it has workers. Only while those who leave are still there may it have
-more, because newcomers are taken in first.
+A worker is known by its address and port. The members of a host are given the addresses of its
+workers, in their order, and each keeps its own as long as it lives. A member whose address is not
+listed leaves. The coordinator puts newcomers wherever there is a free slot, so a host is told with
+no more slots than it needs: for those who are there, until they have left, and for its newcomers.
 """
 
 from collections import Counter
@@ -24,40 +24,51 @@ class Step:
     request: ResizeRequested | None  # None: nothing has to be asked for
 
 
-def next_step(workers: Sequence[Address], status: Status, slots: Mapping[str, int]) -> Step:
-    """What to tell and to ask for, given the members of now and the slots they are in."""
-    wanted = dict(Counter(worker.host for worker in workers))
-    members = [member for member in status.members if member.state not in _GOING]
+def assign(
+    workers: Sequence[Address], status: Status, before: Mapping[str, Address]
+) -> dict[str, Address]:
+    """The address of each member; without one, it is on a host that lists no worker for it."""
+    members = _staying(status)
+    found = {member.name: before[member.name] for member in members if member.name in before}
+    taken = set(found.values())
+    for member in members:
+        free = (w for w in workers if w.host == member.host and w not in taken)
+        if member.name not in found and (address := next(free, None)) is not None:
+            found[member.name] = address
+            taken.add(address)
+    return found
+
+
+def next_step(workers: Sequence[Address], status: Status, addresses: Mapping[str, Address]) -> Step:
+    """What to tell and to ask for, given the members of now and their addresses."""
+    members = _staying(status)
     surplus = tuple(
         member.name
         for member in members
-        if member.rank is not None and slots[member.name] >= wanted.get(member.host, 0)
+        if member.rank is not None and addresses.get(member.name) not in workers
     )
+    new = [worker for worker in workers if worker not in addresses.values()]
+    hosts = dict(Counter([*(m.host for m in members), *(w.host for w in new)]))
     difference = len(workers) - status.wanted + len(surplus)
     if not surplus and not difference:
-        return Step(wanted, None)
+        return Step(hosts, None)
     add, remove = max(0, difference), max(0, -difference)
-    request = ResizeRequested(None, add, remove, surplus, PATIENCE)
-    return Step(_with_those_who_leave(wanted, members, slots), request)
+    return Step(hosts, ResizeRequested(None, add, remove, surplus, PATIENCE))
 
 
-def _with_those_who_leave(
-    wanted: Hosts, members: Sequence[MemberStatus], slots: Mapping[str, int]
-) -> Hosts:
-    hosts = dict(wanted)
-    for member in members:
-        hosts[member.host] = max(hosts.get(member.host, 0), slots[member.name] + 1)
-    return hosts
+def _staying(status: Status) -> list[MemberStatus]:
+    return [member for member in status.members if member.state not in _GOING]
 
 
-def as_it_is(cluster: Cluster, status: Status) -> Cluster:
+def as_it_is(cluster: Cluster, status: Status, addresses: Mapping[str, Address]) -> Cluster:
     """The cluster with the workers that there are, whatever the store has asked for."""
-    there = Counter(member.host for member in status.members if member.rank is not None)
-    hosts = dict.fromkeys([*(runner.host for runner in cluster.runners), *there])
-    workers = []
-    for host in hosts:
-        listed = [worker for worker in cluster.workers if worker.host == host][: there[host]]
-        taken = {a.port for a in (*listed, *cluster.runners) if a.host == host}
-        free = (port for port in range(FIRST_PORT, 65536) if port not in taken)
-        workers += [*listed, *(Address(host, next(free)) for _ in range(there[host] - len(listed)))]
+    workers: list[Address] = []
+    for member in status.members:
+        if member.rank is not None:
+            taken = {*workers, *cluster.runners, *addresses.values()}
+            ports = (Address(member.host, port) for port in range(FIRST_PORT, 65536))
+            free = (address for address in ports if address not in taken)
+            workers.append(addresses.get(member.name) or next(free))
+    order = {worker: place for place, worker in enumerate(cluster.workers)}
+    workers.sort(key=lambda worker: order.get(worker, len(order)))
     return Cluster(cluster.runners, tuple(workers))

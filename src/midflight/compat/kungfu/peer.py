@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -33,6 +33,12 @@ KEPT = 8 << 20  # bytes; the result of a larger collective is not kept for those
 Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never in a world of one
 
 
+class Request(Protocol):
+    def is_open(self, size: int) -> bool:
+        """Whether it waits for an answer, in a job of this size."""
+        ...
+
+
 class Peer:
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.standing = Standing(environ)
@@ -47,6 +53,8 @@ class Peer:
         self._told_at = -1
         self._last: list[Tensor] | None = None  # results of the last call
         self._void = False  # nothing counts before the next boundary
+        self.request: Request | None = None  # for another size, by this member
+        self.somebody_asks = False  # whether any member's was open at the last boundary
 
     def _finish(self, failed: bool) -> None:
         """The script has ended: wait for the others, who may need this one's ear."""
@@ -136,13 +144,18 @@ class Peer:
         False, too, if somebody was lost meanwhile: then this is another world already.
         """
         self.standing.count()  # told with the heartbeats
-        flag = torch.zeros(1, dtype=torch.int64)
+        flags = torch.zeros(2, dtype=torch.int64)
 
         def ask() -> None:
-            flag.fill_(self.standing.announced)
-            all_reduce(self.standing.group, flag, "min")
+            flags[0] = self.standing.announced
+            flags[1] = self.request is None or not self.request.is_open(self.standing.size)
+            all_reduce(self.standing.group, flags, "min")
 
-        if not self._tried(Place.BOUNDARY, ask) or not flag.item():
+        self.somebody_asks = False
+        if not self._tried(Place.BOUNDARY, ask):
+            return False
+        self.somebody_asks = not flags[1].item()
+        if not flags[0].item():
             return False
         return any(self.standing.boundary() for _ in range(FURTHEST))
 

@@ -60,7 +60,7 @@ class Progress:
             wanted = self._schedule(self.step)
             if wanted != size:
                 return sizes.resize(at, wanted)
-        return at.boundary()
+        return sizes.follow(at)
 
     def _stop(self, reason: str) -> None:
         self.exit_reason = reason

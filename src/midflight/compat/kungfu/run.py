@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,25 +22,30 @@ from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
     TOKEN_FILE,
     ConfigStoreClient,
+    Followed,
     Outdated,
     Stored,
 )
-from midflight.compat.kungfu.config_store import ConfigServer
+from midflight.compat.kungfu.config_store import FOLLOWED_SECONDS, ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
 from midflight.compat.kungfu.following import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
+from midflight.protocol.dialect import Dialect
 from midflight.run.claim import claim
 from midflight.run.hosted import JOB_DIR
-from midflight.run.options import Options, parse
+from midflight.run.hosts import Hosts
+from midflight.run.interrupts import handled
+from midflight.run.options import Given, check
 from midflight.run.supervise import Supervisor
 from midflight.rundir import read_token
 
 SERVER_SECONDS = 60.0  # for a config server that is still starting
 _LOOK_SECONDS = 0.2
-_SOON_BACK = ("1", "60")  # seconds for which a host that lost a worker is avoided
-_NEVER_BACK = "86400"  # the same, for a job of fixed size: nobody comes for the one that is lost
+START_SECONDS = 60.0
+_SOON_BACK = (1.0, 60.0)  # seconds for which a host that lost a worker is avoided
+_NEVER = 86400.0  # the same, for a job of fixed size: nobody comes for the one that is lost
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,29 +56,16 @@ def _run(words: Sequence[str]) -> int:
     flags = read(words)
     for note in flags.notes:
         say(note)
-    os.environ.update(shims.environment(os.environ))
-    os.environ.update(_variables(flags))
+    environ = {**os.environ, **shims.environment(os.environ)}
     time.sleep(flags.delay)
     server = _builtin(flags)
     try:
         with _limit(flags.timeout):
-            return _follow(flags) if flags.store else _launch(flags)
+            return _follow(flags, environ) if flags.store else _launch(flags, environ)
     finally:
         if server is not None:
             server.shutdown()
             server.server_close()
-
-
-def _variables(flags: RunFlags) -> dict[str, str]:
-    """What workers find in their environment."""
-    found = {"KUNGFU_ALLREDUCE_STRATEGY": flags.strategy}
-    if flags.store:
-        found[CONFIG_SERVER] = flags.store
-    if flags.token_file:
-        found[TOKEN_FILE] = flags.token_file
-    if flags.elastic_mode:
-        found["KUNGFU_ELASTIC_MODE"] = flags.elastic_mode
-    return found
 
 
 def _builtin(flags: RunFlags) -> ConfigServer | None:
@@ -105,46 +97,72 @@ class _limit:
         signal.raise_signal(signal.SIGTERM)
 
 
-# --- without a store ------------------------------------------------------------------------
+def given(flags: RunFlags, np: int, hosts: Hosts | None, name: str | None) -> Given:
+    """The run that the flags mean. Pure.
+
+    Without -w a lost worker is not replaced, and a script that does not call KungFu ends with its
+    first failure.
+    """
+    found = Given(
+        command=flags.command,
+        name=name,
+        np=np,
+        min_np=1,
+        hosts=hosts,
+        start_timeout=START_SECONDS,
+        cooldown=_SOON_BACK,
+        warm=flags.warm,
+        output_dir=flags.logdir or None,
+        environment=_variables(flags),
+    )
+    if flags.watch:
+        return found
+    return replace(
+        found,
+        max_np=np,
+        cooldown=(_NEVER, _NEVER),
+        hang_timeout=_NEVER,  # no boundaries, so no progress to look at
+        dialect=Dialect(max_restarts=0),
+    )
 
 
-def _launch(flags: RunFlags) -> int:
+def _variables(flags: RunFlags) -> dict[str, str]:
+    """What workers find in their environment."""
+    found = {
+        "KUNGFU_ALLREDUCE_STRATEGY": flags.strategy,
+        CONFIG_SERVER: flags.store,
+        TOKEN_FILE: flags.token_file,
+        "KUNGFU_ELASTIC_MODE": flags.elastic_mode,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _launch(flags: RunFlags, environ: Mapping[str, str]) -> int:
+    """Without a store: the hosts are those of -H, or those of the job that this is in."""
     hosts = flags.hosts or {"127.0.0.1": max(flags.np, ROOM if flags.watch else 0)}
     make(hosts, flags.np)  # refuses what does not fit
-    listed = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
-    where = ("-H", listed) if flags.hosts or JOB_DIR not in os.environ else ()
-    options = _options(flags, flags.np, where)
+    in_job = JOB_DIR in environ
+    name = flags.name or (None if in_job else _any_name())  # a job's run has the job's name
+    wanted = given(flags, flags.np, None if in_job and not flags.hosts else hosts, name)
+    options = check(wanted, environ)
     return _kept(flags, asyncio.run(Supervisor(options, claim(options)).run()))
 
 
-def _options(flags: RunFlags, np: int, where: Sequence[str]) -> Options:
-    arguments = ["-np", str(np), "--min-np", "1", "--start-timeout", "60", *where]
-    if flags.watch:
-        arguments += ["--cooldown", *_SOON_BACK]
-    else:
-        arguments += ["--max-np", str(np), "--cooldown", _NEVER_BACK, _NEVER_BACK]
-        arguments += ["--hang-timeout", _NEVER_BACK]  # no boundaries, so no progress to look at
-    if flags.warm:
-        arguments += ["--warm", str(flags.warm)]
-    if flags.logdir:
-        arguments += ["--output-dir", flags.logdir]
-    if flags.name or JOB_DIR not in os.environ:  # a job's run has the job's name, to be taken up
-        arguments += ["--name", flags.name or f"kungfu-{secrets.token_hex(3)}"]
-    return parse([*arguments, "--", *flags.command], dict(os.environ))
+def _any_name() -> str:
+    return f"kungfu-{secrets.token_hex(3)}"
 
 
 # --- with a store ---------------------------------------------------------------------------
 
 
-def _follow(flags: RunFlags) -> int:
-    client = ConfigStoreClient(flags.store, flags.token_file or None)
-    client.wait_server(SERVER_SECONDS)
+def _follow(flags: RunFlags, environ: Mapping[str, str]) -> int:
+    client = ConfigStoreClient(flags.store, flags.token_file or None, runner=secrets.token_hex(8))
     first = _first(flags, client)
-    os.environ.pop(JOB_DIR, None)  # the store's hosts are meant, whoever runs this
-    options = replace(_options(flags, len(first.cluster.workers), ()), hosts={})
-    claimed = claim(options)
-    follower = Follower(client, first, options.folder, (claimed.store, options.spec.name))
-    supervisor = Supervisor(options, claimed, follower)
+    wanted = given(flags, len(first.cluster.workers), None, flags.name or _any_name())
+    alone = {name: value for name, value in environ.items() if name != JOB_DIR}
+    options = replace(check(wanted, alone), hosts={})  # the store's are meant, whoever runs this
+    follower = Follower(client, first, options.folder)
+    supervisor = Supervisor(options, claim(options), follower)
     with DebugServer(flags.debug_port, lambda: follower.stages):
         code = asyncio.run(supervisor.run())
         return _kept(flags, 0 if follower.cleared else code)
@@ -152,10 +170,12 @@ def _follow(flags: RunFlags) -> int:
 
 def _first(flags: RunFlags, client: ConfigStoreClient) -> Stored:
     """The cluster to begin with: the store's, or else the one that the flags describe."""
+    visitor = ConfigStoreClient(flags.store, flags.token_file or None)  # follows nothing yet
+    visitor.wait_server(SERVER_SECONDS)
     while True:
-        found = client.get()
+        found = visitor.get()
         if found is not None and found.cluster.workers:
-            return found
+            return _followed(client) or found
         if found is not None and not flags.wait_for_store:
             raise UsageError("the config store names no workers; put some, or reset it")
         if not flags.wait_for_store:
@@ -166,15 +186,30 @@ def _first(flags: RunFlags, client: ConfigStoreClient) -> Stored:
             time.sleep(_LOOK_SECONDS)
 
 
+def _followed(client: ConfigStoreClient) -> Stored | None:
+    """What is there, from now on followed by this launcher; a former one may have just ended."""
+    deadline = time.monotonic() + FOLLOWED_SECONDS + 1.0
+    while True:
+        try:
+            return client.get()
+        except Followed:
+            if time.monotonic() >= deadline:
+                raise UsageError(
+                    f"another kungfu-run follows {client.url}, and starts the workers of all its "
+                    "hosts; start one kungfu-run only, and on other machines the `midflight agent` "
+                    "line that it prints"
+                ) from None
+        time.sleep(_LOOK_SECONDS)
+
+
 def _kept(flags: RunFlags, code: int) -> int:
     """With -k: stay until somebody ends this process."""
     if flags.keep and code == 0:
         say("the workers have finished; -k keeps this process until it is ended")
         ended: list[int] = []  # no Event: its lock may be held by what a signal interrupts
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: ended.append(number))
-        while not ended:
-            time.sleep(_LOOK_SECONDS)
+        with handled((signal.SIGINT, signal.SIGTERM), lambda number, _: ended.append(number)):
+            while not ended:
+                time.sleep(_LOOK_SECONDS)
     return code
 
 

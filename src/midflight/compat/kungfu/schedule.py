@@ -1,9 +1,16 @@
 """A schedule of sizes: `1:100,2:100,4:200` is one worker for 100 steps, then two, then four."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from midflight.compat.kungfu.asking import check_size
+from midflight.arguments import LARGEST
 from midflight.errors import UsageError
+
+
+def check_size(size: Any) -> int:
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+        raise UsageError(f"a size is a whole number from 1 to {LARGEST}, got {size!r:.40}")
+    return int(size)
 
 
 @dataclass(frozen=True)

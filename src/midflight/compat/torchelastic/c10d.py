@@ -108,7 +108,7 @@ class C10dMeeting:
 
     def _host(self, node: Node, state: State, kept: KeepState | None) -> None:
         def spreading(peers: Peers) -> Saves:
-            return Spreading(peers, node.identity.name, kept.number if kept else 0)
+            return Spreading(peers, node.identity.name, node.secret, kept.number if kept else 0)
 
         lost = [kept.host] if kept is not None else []
         hosted = node.host(state, spreading, lost)
@@ -124,7 +124,7 @@ class C10dMeeting:
     def _take_over(self, node: Node) -> None:
         kept = node.kept
         assert kept is not None
-        state = read(kept.state.encode(), now(), node.identity.spec.name)
+        state = read(kept.state.encode(), now(), node.identity.spec.name, node.secret)
         if state.phase in _ENDED:
             node.job_ended(state.exit_code or 0)
         else:
@@ -260,7 +260,7 @@ def _heirs(node: Node) -> list[tuple[str, str]]:
     """Name and door of those who can carry the coordinator on, the first in line first."""
     if node.kept is None:
         return []
-    state = read(node.kept.state.encode(), now(), node.identity.spec.name)
+    state = read(node.kept.state.encode(), now(), node.identity.spec.name, node.secret)
     # `awaited` is what `connected` becomes when a state is read.
     return [
         (host.name, host.door)

@@ -20,7 +20,7 @@ from midflight.compat.torchelastic.places import address_of, listen_anywhere
 from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
-from midflight.coordinator.saved_state import Saving
+from midflight.coordinator.saved_state import Saving, forget
 from midflight.coordinator.shell import now
 from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
 from midflight.protocol import codec
@@ -51,6 +51,7 @@ class EtcdMeeting:
         self._store: Store | None = None
         self._lease: Lease | None = None
         self._identity: Identity | None = None
+        self._secret = b""
         self._door = ""
         self._sits = False  # whether this node carries the coordinator
         self._renewing: asyncio.Task[None] | None = None
@@ -64,14 +65,14 @@ class EtcdMeeting:
         try:
             patience = min(_PATIENCE, self._rendezvous.join_timeout)
             self._store = open_store(self._rendezvous.etcd_url, patience=patience)
-            secret = await asyncio.to_thread(self._agree_on_secret)
+            self._secret = await asyncio.to_thread(self._agree_on_secret)
             await asyncio.to_thread(self._register)
         except StoreUnavailable as error:
             raise StoreUnavailable(
                 f"{error}; --rdzv-backend etcd wants an etcd with its v3 API at --rdzv-endpoint"
             ) from None
         self._renewing = asyncio.create_task(self._renew())
-        return Arrival(secret, listener, self._door)
+        return Arrival(self._secret, listener, self._door)
 
     def _agree_on_secret(self) -> bytes:
         assert self._store is not None
@@ -199,7 +200,7 @@ class EtcdMeeting:
         prefix = f"{self._key}/nodes/"
         entries = self._store.watch(prefix).entries.items()
         doors = {key.removeprefix(prefix): entry.value.decode() for key, entry in entries}
-        saving = Saving(self._store, self._key)
+        saving = Saving(self._store, self._key, self._secret)
         return _Found(saving.load(now()), saving, doors)
 
     def _clear_up(self, complete: bool) -> None:
@@ -208,7 +209,7 @@ class EtcdMeeting:
             return
         chair = self._chair()
         if complete and chair is not None and chair.host == identity.name:
-            Saving(store, self._key).forget()
+            forget(store, self._key)
             store.delete(f"{self._key}/secret", expect=None)
         if self._lease is not None:
             self._lease.release()

@@ -35,9 +35,10 @@ def _is_settled(state: State, leaving: str) -> bool:
 class Spreading:
     """Saves the state by giving it to all agents."""
 
-    def __init__(self, peers: Peers, host: str, number: int) -> None:
+    def __init__(self, peers: Peers, host: str, secret: bytes, number: int) -> None:
         self._peers = peers
         self._host = host
+        self._secret = secret
         self._number = number
         self._loop = asyncio.get_running_loop()
 
@@ -51,7 +52,7 @@ class Spreading:
 
     def tell(self, state: State) -> int:
         self._number += 1
-        text = written(state, now()).decode()
+        text = written(state, now(), state.spec.name, self._secret).decode()
         self._peers.tell_all_agents(KeepState(self._number, self._host, text))
         return self._number
 

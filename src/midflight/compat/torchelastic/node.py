@@ -230,7 +230,7 @@ class TorchrunNode:
             return
         say("warning: the coordinator failed; starting another")
         if self.kept is not None:  # otherwise it is in etcd, and whoever looks there goes on
-            state = read(self.kept.state.encode(), now(), self.identity.spec.name)
+            state = read(self.kept.state.encode(), now(), self.identity.spec.name, self.secret)
             again = self.host(state, failed.make_saving, ())
             again.shell.on_elsewhere = failed.shell.on_elsewhere
 

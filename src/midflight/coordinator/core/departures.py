@@ -12,11 +12,11 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import (
     OVER,
     ChangeStage,
-    Ended,
     MemberState,
     Mode,
     Phase,
     Stage,
+    ended,
 )
 
 KILLED = -int(signal.SIGKILL)
@@ -34,7 +34,7 @@ def gone(
     if not lost:
         return
     if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
-        first = draft.state.first_failure or Ended(lost[0].host, lost[0].slot, code)
+        first = draft.state.first_failure or ended(draft.state, lost[0], code)
         draft.set(first_failure=first)
         job_end.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")
         return

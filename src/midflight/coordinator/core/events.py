@@ -155,4 +155,4 @@ class Asked(Event):
 @dataclass(frozen=True)
 class StopAsked(Event):
     reason: str
-    code: int
+    code: int  # 0: training is done, and its members are let go as at its end

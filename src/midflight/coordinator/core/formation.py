@@ -130,8 +130,7 @@ def left_behind(state: State, now: float, lost: Collection[str] = ()) -> tuple[s
     behind = [m for m in survivors(state) if m.name in names and m.name not in lost]
     if any(m.connected and now - m.heard_at <= state.spec.silence for m in behind):
         return ()
-    some_in_it = any(name in change.settled for name in change.world.names)
-    went_on = some_in_it or change.resumed or state.best_step > change.step
+    went_on = change.has_been_entered or change.resumed or state.best_step > change.step
     return change.leavers if went_on else ()
 
 

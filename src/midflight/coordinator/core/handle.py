@@ -32,6 +32,7 @@ from midflight.coordinator.core.state import (
     Phase,
     Request,
     State,
+    ended,
 )
 from midflight.protocol.messages import Dismiss
 
@@ -116,6 +117,7 @@ def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
     if event.host in draft.state.hosts:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
         draft.say(f"host {event.host} leaves within {event.notice:g} s")
+        startup.settle_if_restarted(draft)
         if any(m.host == event.host for m in draft.state.named(draft.state.world)):
             resize.make_way(draft)
 
@@ -154,7 +156,8 @@ def _exited(draft: Draft, event: events.Exited) -> None:
         draft.set(vanished=draft.state.vanished - {event.member})
         draft.say(f"{event.member}: {reason}")
     if member is not None:
-        _remember_failure(draft, Ended(member.host, member.slot, event.code))
+        said = member.error or (last[-1] if last else "")
+        _remember_failure(draft, ended(draft.state, member, event.code, said))
         host = draft.state.hosts.get(member.host)
         leaves = host is not None and host.leaving  # its agent ends what does not leave by itself
         gone(draft, [event.member], event.code, reason, blameless=leaves)
@@ -314,8 +317,15 @@ def _switching(change: Change) -> bool:
 
 
 def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
-    if draft.state.phase not in (Phase.SUCCEEDED, Phase.FAILED):
+    state = draft.state
+    if state.phase in (Phase.SUCCEEDED, Phase.FAILED):
+        return
+    if event.code:
         job_end.stop(draft, event.reason, event.code)
+    elif state.mode is Mode.ELASTIC and state.world is not None:
+        job_end.dismiss_finished(draft)
+    else:
+        job_end.succeed(draft)
 
 
 _HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {

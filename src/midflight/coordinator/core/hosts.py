@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import HostState, MemberState, State
+from midflight.coordinator.core.state import HostState, MemberState, Stage, State
 
 SAME_FAILURE = 1.0  # seconds; members of a host that die together are one failure
 
@@ -24,16 +24,15 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     """(host, slot) pairs that can be given out, hosts in the order in which they were written.
 
     Others follow in the order in which they came; or all in that of their names, if the job wants
-    it so.
+    it so. A host with N slots has N members at most, whichever slots they are in.
     """
-    taken = {(member.host, member.slot) for member in state.members.values()}
-    return [
-        (host.name, slot)
-        for host in _in_order(state)
-        if usable(host, state, now)
-        for slot in range(host.slots)
-        if (host.name, slot) not in taken
-    ]
+    found = []
+    for host in _in_order(state):
+        if usable(host, state, now):
+            taken = {m.slot for m in state.members.values() if m.host == host.name}
+            free = [slot for slot in range(host.slots) if slot not in taken]
+            found += [(host.name, slot) for slot in free[: max(0, host.slots - len(taken))]]
+    return found
 
 
 def _in_order(state: State) -> list[HostState]:
@@ -50,6 +49,13 @@ def all_listed_are_there(state: State, now: float) -> bool:
     return state.listed is not None and all(
         name in known and usable(known[name], state, now) for name in state.listed
     )
+
+
+def all_cool_until(state: State, moment: float) -> bool:
+    """Whether nobody can be started before then: the hosts are fixed, and all of them failed."""
+    named = [state.hosts.get(name) for name in state.spec.order]
+    fixed = state.listed is None and bool(named)
+    return fixed and all(host and host.connected and host.cooling_until > moment for host in named)
 
 
 def describe_capacity(state: State, now: float) -> str:
@@ -145,8 +151,12 @@ def listed(draft: Draft, slots: dict[str, int]) -> None:
 
 
 def _give_notice(draft: Draft, until: float) -> None:
-    """Members in slots that their host has no more leave, as if it had told them to."""
-    for member in tuple(draft.state.members.values()):
-        host = draft.state.hosts.get(member.host)
-        if host is not None and member.slot >= host.slots and member.notice_until is None:
-            draft.set_member(member.name, notice_until=until)
+    """Of more members than their host has slots, those in the last ones leave, as on a notice."""
+    for host in draft.state.hosts.values():
+        here = [
+            member
+            for member in draft.state.members.values()
+            if member.host == host.name and member.stage is not Stage.LEAVING
+        ]
+        staying = sorted((m for m in here if m.notice_until is None), key=lambda m: m.slot)
+        draft.set_members([m.name for m in staying[host.slots :]], notice_until=until)

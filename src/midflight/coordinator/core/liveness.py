@@ -184,7 +184,7 @@ def _lost_hosts(draft: Draft) -> None:
 def _is_lost(draft: Draft, member: MemberState) -> bool:
     host = draft.state.hosts[member.host]
     hung_up = not host.connected and not host.awaited and not member.connected
-    if hung_up and (host.unlisted or draft.state.phase in OVER):
+    if hung_up and host.unlisted:
         return True
     if draft.now < draft.state.lenient_until:
         return False
@@ -195,8 +195,14 @@ def _is_lost(draft: Draft, member: MemberState) -> bool:
 
 
 def _patience(draft: Draft, host: HostState) -> float:
-    """A coordinator that was restarted elsewhere is found by its hosts only after a while."""
+    """A coordinator that was restarted elsewhere is found by its hosts only after a while.
+
+    After training, only the exit codes are missing: members have the grace to end, and hosts to
+    tell how they ended.
+    """
     spec = draft.state.spec
+    if draft.state.phase in OVER:
+        return max(spec.lease, spec.grace)
     away = host.awaited and not host.unlisted
     return max(spec.lease, spec.come_back) if away else spec.lease
 
@@ -283,7 +289,8 @@ def probed(draft: Draft, name: str, state: str) -> None:
         let_go = member.finished or member.stage is Stage.LEAVING
         if not let_go:  # its agent will say how it ended, once all its threads have
             draft.set(vanished=draft.state.vanished | {name})
-        gone(draft, [name], 0 if let_go else KILLED, "its process is gone")
+        known = let_go and draft.state.phase is not Phase.ENDING  # there the exit code counts
+        gone(draft, [name], 0 if known else KILLED, "its process is gone")
 
 
 def _hangs(draft: Draft) -> None:
@@ -327,7 +334,7 @@ def _all_at_switch(state: State) -> bool:
 def broke(draft: Draft, generation: int, reason: str) -> None:
     """A collective failed somewhere. Usually the reason is known within milliseconds."""
     if draft.state.suspicion is None and generation in _at_work(draft.state):
-        draft.set(suspicion=draft.now + BREAK_SECONDS, detail=reason)
+        draft.set(suspicion=draft.now + BREAK_SECONDS, suspected=generation, detail=reason)
 
 
 def _at_work(state: State) -> list[int]:
@@ -336,8 +343,12 @@ def _at_work(state: State) -> list[int]:
         return [state.forming.world.generation]
     if state.world is None or state.phase not in TRAINING:
         return []
-    coming = state.change.world if state.change and state.phase is Phase.SWITCHING else None
-    return [world.generation for world in (state.world, coming) if world is not None]
+    change = state.change if state.phase is Phase.SWITCHING else None
+    if change is None or change.world is None:
+        return [state.world.generation]
+    if change.has_been_entered:  # by one, so that all have left the world before it
+        return [change.world.generation]
+    return [state.world.generation, change.world.generation]
 
 
 def _unexplained_break(draft: Draft) -> None:

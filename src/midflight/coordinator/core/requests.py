@@ -116,13 +116,17 @@ def room(draft: Draft) -> int:
 
 
 def _notice(draft: Draft) -> Request | None:
-    """Members that have been told to go, or whose host goes, if the rest can do without them."""
+    """Members that have been told to go, or whose host goes, if the rest can do without them.
+
+    A script that does not call Midflight is restarted in any case: it is stopped while the members
+    that go can still save a checkpoint.
+    """
     state = draft.state
     going = [m for m in state.named(state.world) if leaving_at(m, state) is not None]
     if not going:
         return None
     left = state.size - len(going)
-    if left + room(draft) < state.spec.min_np:
+    if left + room(draft) < state.spec.min_np and state.mode is not Mode.RESTART:
         return None  # their end will be a failure like any other
     far = draft.now + state.spec.grace
     return Request(None, far, names=tuple(m.name for m in going), origin="notice")

@@ -206,6 +206,8 @@ def settled(draft: Draft, name: str, generation: int) -> None:
     change = replace(change, settled=change.settled | {name})
     draft.set(change=change)
     assert change.world is not None
+    if change.has_been_entered and draft.state.suspected < generation:
+        draft.set(suspicion=None)  # what broke is a world that all have left
     known, settled = draft.state.members, change.settled
     everyone = (n for n in (*change.world.names, *change.leavers) if n in known)
     if all(n in settled for n in everyone):  # ends at the first who has not
@@ -220,7 +222,7 @@ def _complete(draft: Draft, change: Change) -> None:
     _adopt_target(draft, change)
     leaving = [name for name in change.leavers if name in state.members]
     dismiss(draft, leaving, "the job has been made smaller")
-    draft.enter(Phase.STABLE)
+    draft.enter(Phase.STABLE, "" if state.suspicion is None else state.detail)
     line = (
         f"resized from {before} to {change.world.size} members at step {change.step} "
         f"(generation {change.world.generation})"

@@ -123,7 +123,8 @@ def _relaunch(draft: Draft) -> None:
     if count < state.spec.min_np:
         since = draft.now if state.waiting_since is None else state.waiting_since
         draft.set(waiting_since=since)
-        if draft.now - since >= state.spec.elastic_timeout:
+        deadline = since + state.spec.elastic_timeout
+        if draft.now >= deadline or hosts.all_cool_until(state, deadline):
             capacity = hosts.describe_capacity(state, draft.now)
             fail(draft, f"{state.spec.min_np} members are needed, {room} fit ({capacity})")
         return

@@ -10,7 +10,7 @@ from midflight.coordinator.core import formation, hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import fail
 from midflight.coordinator.core.placement import launch
-from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage
+from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage, State
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
 
@@ -56,7 +56,8 @@ def _first_world(draft: Draft) -> None:
     if _newcomers_cannot_wait(draft):
         settle_for_restarts(draft)
         return
-    waited = draft.now - max(state.launched_at, state.started_at)
+    began = max(state.launched_at, state.started_at)
+    waited = draft.now - began
     # still starting, or on their way back
     pending = any(not _is_present(member) for member in state.members.values())
     if pending and waited < spec.start_timeout:
@@ -66,11 +67,11 @@ def _first_world(draft: Draft) -> None:
         formation.form(draft, present)
     elif not present and waited >= spec.start_timeout and state.mode is not Mode.ELASTIC:
         settle_for_restarts(draft)
-    elif waited >= _patience(spec):
+    elif waited >= _patience(spec) or (not pending and _nobody_can_come(draft, began)):
         fail(
             draft,
             f"{spec.min_np} members are needed to start, {len(present)} came up within "
-            f"{_patience(spec):g} s ({hosts.describe_capacity(state, draft.now)})",
+            f"{waited:.0f} s ({hosts.describe_capacity(state, draft.now)})",
         )
     elif not pending:  # too many died: start others where that is possible
         launch(draft, state.wanted - len(present))
@@ -82,13 +83,29 @@ def _newcomers_cannot_wait(draft: Draft) -> bool:
     What the others have done so far is no more than what they do at each start.
     """
     state = draft.state
-    if state.spec.dialect.max_restarts is None or state.mode is not Mode.UNKNOWN:
-        return False
-    return len(state.members) < state.wanted and bool(hosts.free_slots(state, draft.now))
+    wants_more = len(state.members) < state.wanted
+    return _may_restart(state) and wants_more and bool(hosts.free_slots(state, draft.now))
+
+
+def settle_if_restarted(draft: Draft) -> None:
+    """A host leaves before anybody has called Midflight: under torchrun's rules all start anew.
+
+    Otherwise its workers would be killed at the end of the notice, without a signal before.
+    """
+    if _may_restart(draft.state) and draft.state.members:
+        settle_for_restarts(draft)
+
+
+def _may_restart(state: State) -> bool:
+    return state.spec.dialect.max_restarts is not None and state.mode is Mode.UNKNOWN
 
 
 def _is_present(member: MemberState) -> bool:
     return member.connected and member.stage is Stage.JOINED
+
+
+def _nobody_can_come(draft: Draft, began: float) -> bool:
+    return hosts.all_cool_until(draft.state, began + _patience(draft.state.spec))
 
 
 def _patience(spec: JobSpec) -> float:

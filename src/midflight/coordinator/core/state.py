@@ -145,6 +145,11 @@ class Change:
     step: int = 0
     resumed: bool = False  # read from the store: who has settled is not known
 
+    @property
+    def has_been_entered(self) -> bool:
+        """Whether a member is in the next world: all who stay have left the one before by then."""
+        return self.world is not None and not self.settled.isdisjoint(self.world.names)
+
 
 @dataclass(frozen=True)
 class Forming:
@@ -164,6 +169,8 @@ class Ended:
     host: str
     slot: int
     code: int  # negative: the number of the signal that ended it
+    rank: int = -1  # -1: it was in no world
+    reason: str = ""  # the last line that it said
 
 
 @dataclass(frozen=True)
@@ -189,6 +196,7 @@ class State:
     stalls: int = 0  # unplanned worlds in a row without a completed step
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
+    suspected: int = 0  # the generation in which it broke
     blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
@@ -218,6 +226,12 @@ class State:
         return self.world is not None or self.best_step > 0
 
 
+def ended(state: State, member: MemberState, code: int, said: str = "") -> Ended:
+    world = state.world
+    rank = world.rank(member.name) if world is not None and member.name in world else -1
+    return Ended(member.host, member.slot, code, rank, said)
+
+
 def initial(spec: JobSpec, now: float) -> State:
     return State(spec=spec, wanted=spec.np, started_at=now)
 
@@ -226,7 +240,7 @@ def durable(state: State) -> tuple[object, ...]:
     """What must be in the store before anybody is told of it."""
     change = state.change
     return (
-        state.phase in OVER,
+        state.phase if state.phase in OVER else None,
         state.phase in OVER and state.best_step,  # the last one, for whoever asks afterwards
         state.mode,
         state.world,

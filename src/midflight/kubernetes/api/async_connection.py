@@ -4,7 +4,6 @@ Every write asks `permit` first, which raises once this operator no longer leads
 too late is not done.
 """
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
@@ -17,11 +16,13 @@ from lightkube.types import CascadeType, PatchType
 
 from midflight.errors import NotFound
 from midflight.kubernetes.api.errors import from_lightkube
+from midflight.kubernetes.api.fair_gate import FairGate
 from midflight.kubernetes.api.paths import APIS, is_namespaced, plural
 
 Object = dict[str, Any]
 SECONDS = 20.0  # for an answer
 AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
+SHARE = 16  # of those, of the jobs of one namespace
 WATCH_SECONDS = 240  # after which a watch is begun anew
 _CHUNK = 500
 
@@ -43,7 +44,7 @@ class AsyncConnection:
         self._client: Any = client  # its overloads know models only, and these are dictionaries
         self.permit = permit
         self.requests = 0
-        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._gate = FairGate(AT_ONCE, SHARE)
 
     async def close(self) -> None:
         await self._client.close()
@@ -52,7 +53,7 @@ class AsyncConnection:
 
     async def get(self, kind: str, namespace: str, name: str) -> Object:
         where = {"namespace": namespace} if is_namespaced(kind) else {}
-        return dict(await self._do(self._client.get(_resource(kind), name, **where)))
+        return dict(await self._do(self._client.get(_resource(kind), name, **where), namespace))
 
     async def find(self, kind: str, namespace: str, name: str) -> Object | None:
         try:
@@ -95,7 +96,7 @@ class AsyncConnection:
         resource = _resource(obj["kind"], obj["apiVersion"])
         namespace = obj["metadata"]["namespace"]
         made = self._client.create(resource.from_dict(obj), namespace=namespace)
-        return dict(await self._do(made))
+        return dict(await self._do(made, namespace))
 
     async def patch(self, kind: str, namespace: str, name: str, change: Object) -> Object:
         """A merge patch: what is None goes."""
@@ -104,7 +105,7 @@ class AsyncConnection:
         answer = self._client.patch(
             resource, name, change, namespace=namespace, patch_type=PatchType.MERGE
         )
-        return dict(await self._do(answer))
+        return dict(await self._do(answer, namespace))
 
     async def replace(self, obj: Object, status: bool = False) -> Object:
         """The object, or its status alone; Changed if somebody else has changed it meanwhile."""
@@ -112,7 +113,7 @@ class AsyncConnection:
         resource, meta = _resource(obj["kind"]), obj["metadata"]
         made = (resource.Status if status else resource).from_dict(obj)
         answer = self._client.replace(made, name=meta["name"], namespace=meta["namespace"])
-        return dict(await self._do(answer))
+        return dict(await self._do(answer, meta["namespace"]))
 
     async def delete(self, kind: str, namespace: str, name: str, grace: int | None = None) -> None:
         """One that does not exist is fine."""
@@ -125,13 +126,14 @@ class AsyncConnection:
     async def _delete(self, kind: str, namespace: str, name: str, **how: Any) -> None:
         self.permit()
         with contextlib.suppress(NotFound):
-            await self._do(self._client.delete(_resource(kind), name, namespace=namespace, **how))
+            request = self._client.delete(_resource(kind), name, namespace=namespace, **how)
+            await self._do(request, namespace)
 
     # --- both -------------------------------------------------------------------------------
 
-    async def _do(self, request: Any) -> Any:
+    async def _do(self, request: Any, namespace: str) -> Any:
         try:
-            async with self._gate:
+            async with self._gate.turn(namespace):
                 self.requests += 1
                 return await request
         except (httpx2.HTTPError, httpx2.StreamError) as error:

@@ -1,4 +1,4 @@
-"""The cache that all reconcilers share: informers and their indices, the API, clock and counts."""
+"""The cache that the loops of all jobs share: informers and their indices, the API and the clock."""
 
 import time
 from collections.abc import Callable
@@ -6,12 +6,15 @@ from typing import Any
 
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.api.fair_gate import FairGate
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.event_recorder import EventRecorder
 from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
 from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
 
+PASSES = 48  # over jobs, at a time
+SHARE = 8  # of those, over the jobs of one namespace
 OURS = {names.MANAGED_BY: names.MANAGER}
 
 
@@ -30,6 +33,7 @@ class Cache:
         self._wake = wake
         self.api = api
         self.clock = time.time
+        self.passes = FairGate(PASSES, SHARE)
         self.recorder = EventRecorder(api, self.clock)
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
         self.scalers: dict[str, JobIndex[Object]] = {

@@ -7,7 +7,7 @@ message about the same object is written once a minute.
 import asyncio
 import logging
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +19,7 @@ from midflight.kubernetes.resources.status import time_text
 COMPONENT = "midflight-operator"
 AGAIN = 60.0  # seconds
 MOST_WAITING = 500
+SHARE = 100  # of those, of one namespace
 _REMEMBERED = 2000
 
 log = logging.getLogger("midflight.operator")
@@ -29,6 +30,7 @@ class EventRecorder:
         self._api = api
         self._clock = clock
         self._queue: asyncio.Queue[Object] = asyncio.Queue(MOST_WAITING)
+        self._waiting: Counter[str] = Counter()  # by namespace
         self._complained = float("-inf")
         self._said: OrderedDict[tuple[str, ...], float] = OrderedDict()
 
@@ -42,16 +44,20 @@ class EventRecorder:
         self._said.move_to_end(about)
         if len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
-        if self._queue.full():
+        namespace = event["metadata"]["namespace"]
+        if self._queue.full() or self._waiting[namespace] >= SHARE:
             if now - self._complained > AGAIN:
                 self._complained = now
                 log.warning("more events than can be written: some are dropped")
             return
+        self._waiting[namespace] += 1
         self._queue.put_nowait(event)
 
     async def run(self) -> None:
         while True:
             event = await self._queue.get()
+            self._waiting[event["metadata"]["namespace"]] -= 1
+            self._waiting += Counter()  # without those that have none
             try:
                 await self._api.create(event)
             except MidflightError as error:

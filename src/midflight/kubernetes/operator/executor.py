@@ -34,6 +34,7 @@ from midflight.kubernetes.api.errors import Rejected, UnknownKind
 from midflight.kubernetes.operator.observed import Pods, begins_anew, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
+from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
 from midflight.kubernetes.resources.pod import Pod
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
@@ -224,7 +225,9 @@ class Executor:
         return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
 
     def expects_run(self, job: Job) -> bool:
-        return words.uses_midflight(job.spec.command, job.spec.run_in)
+        """Torchruns in every pod agree among themselves: they have none that could be asked."""
+        spec = job.spec
+        return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 
     def token(self, job: Job) -> str:
         """The job's own secret: it follows from ours, so that we never have to read one."""
@@ -263,7 +266,11 @@ async def _in_parallel(requests: list[Any]) -> None:
         async with gate:
             await request
 
-    results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    try:
+        results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+    finally:
+        for request in requests:
+            request.close()  # one that never had its turn
     for result in results:
         if isinstance(result, BaseException):
             raise result

@@ -37,6 +37,7 @@ class Informer(Generic[T]):
         self.items: dict[Key, T] = {}
         self.synced = asyncio.Event()
         self._versions: dict[Key, int] = {}  # of each item
+        self._newest = 0  # of all that the API server has told
         self._api = api
         self._namespace = namespace
         self._keep = keep
@@ -60,10 +61,11 @@ class Informer(Generic[T]):
     def put(self, obj: Object) -> None:
         """What the API server has just answered: nobody has to wait for the watch to say so.
 
-        The watch may have been faster, and may have said more by now.
+        The watch may have been faster, and may have said more by now: of an object that it does
+        not have any more, whatever is older than the newest change.
         """
         key = _key(obj)
-        if _version(obj) <= self._versions.get(key, 0):
+        if _version(obj) <= self._versions.get(key, self._newest):
             return
         self._versions[key] = _version(obj)
         self.items[key] = self._keep(obj)
@@ -75,6 +77,7 @@ class Informer(Generic[T]):
         gone = self.items.keys() - fresh.keys()
         self.items = fresh
         self._versions = {_key(obj): _version(obj) for obj in found}
+        self._newest = max([*self._versions.values(), _number(self._version)])
         self.synced.set()
         for key, item in fresh.items():
             self._changed(key, item)
@@ -95,6 +98,7 @@ class Informer(Generic[T]):
 
     def _take(self, what: str, obj: Object) -> None:
         key = _key(obj)
+        self._newest = max(self._newest, _version(obj))
         if what == "DELETED":
             self.items.pop(key, None)
             self._versions.pop(key, None)
@@ -147,5 +151,8 @@ def _key(obj: Object) -> Key:
 
 def _version(obj: Object) -> int:
     """Which of two states of an object is the later one."""
-    text = str(obj["metadata"].get("resourceVersion"))
-    return int(text) if text.isdecimal() else 0
+    return _number(str(obj["metadata"].get("resourceVersion")))
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0

@@ -7,6 +7,7 @@ tells an operator that no longer leads that another one writes. `executor.py` ca
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from midflight.kubernetes.resources.job_spec import spec_of
 
 FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
 PATIENCE = 3.0  # seconds
+HOPELESS = 5  # passes in a row that failed, after which a job that is deleted is let go as it is
 TRIES = 5  # to save, while others keep changing the object
 
 
@@ -57,6 +59,10 @@ class KubernetesPlace:
         self._uid = ""
         self._refused = False  # what its spec says now
         self._release_by: float | None = None  # its dependents are waited for until then
+        self._begun = 0  # passes that have not come to their end since the last one that did
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return self._cache.passes.turn(self.namespace)
 
     async def open(self, tell: Tell, wake: Wake) -> None:
         self._tell, self._wake = tell, wake
@@ -80,8 +86,13 @@ class KubernetesPlace:
         if await admission.stands_back(self._cache, obj):
             self._saved = self._release_by = None
             return None
+        self._begun += 1
+        if obj["metadata"].get("deletionTimestamp") and self._begun > HOPELESS:
+            await self._release(obj)  # what belongs to it is the cluster's to delete
+            return None
         spec = await self._spec(obj)
         if spec is None:
+            self._begun = 0
             if obj["metadata"].get("deletionTimestamp"):
                 await self._release(obj)
             return None
@@ -148,6 +159,7 @@ class KubernetesPlace:
         scalers = self._scalers()
         if scalers and not await scale_objects.show(self._cache, self._object, job, self._decision):
             self._wake(self.name)
+        self._begun = 0
 
     async def remove(self, job: Job) -> None:
         """Saving that it is gone has let the object go."""
@@ -216,6 +228,7 @@ class KubernetesPlace:
                 self._cache.recorder.note(self._object, record)
         if (job := cluster.jobs.get(self.name)) is None:
             await self._release(self._object)  # that it is gone needs no other record
+            self._begun = 0
         else:
             made = (job, self._decision.replicas, self._refused)
             if (self._saved.job, self._saved.replicas, self._saved.refused) != made or (

@@ -1,6 +1,6 @@
 """Scale objects: writes the outcome of each into its status, and deletes the oldest.
 
-The reconciler of a job writes those of its job. `UnclaimedScalers` are scale objects whose job does
+The loop of a job writes those of its job. `UnclaimedScalers` are scale objects whose job does
 not exist: each waits for a job until its timeout, then it is refused, so that nobody waits for a
 mistyped name.
 """

@@ -13,6 +13,7 @@ from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.init_resources import init_resources
 from midflight.kubernetes.pods.security import USER, confined
 from midflight.kubernetes.pods.volumes import add_volume, mount, mounted_at
 from midflight.kubernetes.resources.fields import Object
@@ -171,6 +172,7 @@ def add_code(pod: dict[str, Any], obj: Object, job: Job, defaults: PodDefaults) 
     temporary = add_volume(pod, "fetching", {"emptyDir": {}})
     script = _CLONE if job.spec.sync and job.spec.sync.mode == "git" else _RSYNC
     container = _container(obj, job, script, {names.CODE_DIR: code, "/tmp": temporary}, defaults)
+    container["resources"] = init_resources(pod["containers"][0])
     pod["initContainers"] = [container, *pod.get("initContainers", ())]
     return place
 
@@ -180,6 +182,7 @@ def _container(
 ) -> dict[str, Any]:
     """`volumes` are names by path."""
     spec = job.spec
+    main = thaw(main_container(template_of(obj, chief_role(obj))).value)
     assert spec.sync is not None
     image = defaults.git_image if spec.sync.mode == "git" else defaults.rsync_image
     return {
@@ -187,7 +190,7 @@ def _container(
         "image": spec.container.sync_image or image,
         "command": ["sh", "-c", script],
         "env": _environment(obj, job),
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "resources": init_resources(main),
         "securityContext": confined(),
         "volumeMounts": [{"name": name, "mountPath": path} for path, name in volumes.items()],
     }

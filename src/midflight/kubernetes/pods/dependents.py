@@ -2,7 +2,7 @@
 
 An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
 one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
-that state and nothing else. Every job has a NetworkPolicy and a PodDisruptionBudget; a gang has a
+that state and nothing else, and a PodDisruptionBudget. Every job has a NetworkPolicy; a gang has a
 PodGroup. All are created once; afterwards only `hosts` changes.
 """
 
@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from midflight.controller.roster import is_elastic
-from midflight.controller.spec import Spec
+from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Job, Role
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of
 from midflight.kubernetes.pods.pod import master_port
+from midflight.kubernetes.resources.elastic_policy import rendezvous_port, torchrun_in_every_pod
 from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.job_spec import min_available
 from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
 from midflight.kubernetes.resources.templates import chief_role, part, template_of
 
 HOSTFILE, DEEPSPEED, SCRIPT = "hostfile", "deepspeed_hostfile", "discover_hosts.sh"
+_TRAINING_ROLES = [Role.MASTER.value, Role.WORKER.value]  # of a PyTorchJob
 _DISCOVER = f"#!/bin/sh\nexec cat {names.EDL}/{HOSTFILE}\n"
 
 
@@ -33,7 +36,7 @@ def objects(
     around = [
         _service(obj, spec),
         _network_policy(obj, spec, defaults),
-        _budget(obj, spec, pdb_api),
+        *_budget(obj, spec, pdb_api),
         *_pod_group(obj, spec),
     ]
     if not is_elastic(spec):
@@ -64,7 +67,9 @@ def _token(obj: Object, spec: Spec, token: str) -> dict[str, Any]:
 
 def _service(obj: Object, spec: Spec) -> dict[str, Any]:
     """A name for the chief, before it is ready too; without an address of its own."""
-    if is_elastic(spec):
+    if torchrun_in_every_pod(spec):
+        name, port, purpose = names.master_service(spec.name), rendezvous_port(obj), "rendezvous"
+    elif is_elastic(spec):
         name, port, purpose = names.launcher_service(spec.name), names.PORT, "coordinator"
     else:
         name, port, purpose = names.master_service(spec.name), master_port(obj), "master"
@@ -118,23 +123,17 @@ def _network_policy(obj: Object, spec: Spec, defaults: PodDefaults) -> dict[str,
     return _made(obj, "networking.k8s.io/v1", "NetworkPolicy", spec.name, {"spec": body})
 
 
-def _budget(obj: Object, spec: Spec, api: str) -> dict[str, Any]:
-    """Of an elastic job one worker after the other; a job of fixed size needs all it has."""
-    if is_elastic(spec):
-        body = {
-            "maxUnavailable": 1,
-            "selector": {"matchLabels": selector(spec, Role.WORKER)},
-        }
-    else:
-        roles = [Role.MASTER.value, Role.WORKER.value]
-        body = {
-            "minAvailable": spec.workers,
-            "selector": {
-                "matchLabels": selector(spec),
-                "matchExpressions": [{"key": names.ROLE, "operator": "In", "values": roles}],
-            },
-        }
-    return _made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})
+def _budget(obj: Object, spec: Spec, api: str) -> list[dict[str, Any]]:
+    """A drain may take workers down to what the job needs; none where nothing would be left."""
+    if not (least := min_available(obj, spec)):
+        return []
+    roles = [Role.WORKER.value] if spec.kind is Kind.ETJOB else _TRAINING_ROLES
+    picks = {
+        "matchLabels": selector(spec),
+        "matchExpressions": [{"key": names.ROLE, "operator": "In", "values": roles}],
+    }
+    body = {"minAvailable": least, "selector": picks}
+    return [_made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})]
 
 
 def _pod_group(obj: Object, spec: Spec) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
-"""The environment of a pod's main container, as a list for its template.
+"""The environment of a pod's container, as a list for its template.
 
 The user's own variables come first and keep their values; what Midflight says comes last and wins.
 A password for fetching code is taken out: it belongs to the container that fetches.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from midflight.backends.local.plan import processes_per_node
@@ -17,12 +18,21 @@ POD_IP = "POD_IP"
 
 
 def environment(
-    own: list[Variable], job: Job, instance: Instance, port: int = names.MASTER_PORT
+    own: list[Variable],
+    job: Job,
+    instance: Instance,
+    port: int = names.MASTER_PORT,
+    torchrun: Mapping[str, str] | None = None,
 ) -> list[Variable]:
-    """`own` is the user's list, `port` where the master of a job of fixed size listens."""
+    """`own` is the user's list, `port` where the master of a job of fixed size listens.
+
+    `torchrun`: what it is told, where every pod runs it.
+    """
     kept = [variable for variable in own if variable["name"] not in LOGIN]
     offered = _sizes(job) if job.spec.kind is Kind.ETJOB else [plain("PYTHONUNBUFFERED", "1")]
-    if is_elastic(job.spec):
+    if torchrun is not None:
+        ours = [*_of_torchrun(job, instance), *(plain(*pair) for pair in torchrun.items())]
+    elif is_elastic(job.spec):
         ours = _of_midflight(job, instance)
     else:
         ours = [*_identity(job, instance), *_of_pytorch(job, instance, port)]
@@ -61,6 +71,15 @@ def _identity(job: Job, instance: Instance) -> list[Variable]:
         plain("MIDFLIGHT_JOB", job.spec.name),
         plain("MIDFLIGHT_INSTANCE", instance.name),
         _field("MIDFLIGHT_NODE", "spec.nodeName"),
+    ]
+
+
+def _of_torchrun(job: Job, instance: Instance) -> list[Variable]:
+    """Midflight's own torchrun proves itself with the job's token."""
+    return [
+        *_identity(job, instance),
+        plain("MIDFLIGHT_JOB_DIR", names.JOB_DIR),
+        plain("MIDFLIGHT_TOKEN_FILE", names.TOKEN_FILE),
     ]
 
 

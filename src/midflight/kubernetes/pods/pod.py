@@ -1,21 +1,27 @@
 """The pod of an instance: the object's own template, with what Midflight needs added to it.
 
 A worker runs an agent, whatever command its template has. The chief runs the user's command, or a
-run over it where the command is what the members are to run. Each instance of a job of fixed size
-runs the user's command, in the environment that Kubeflow's operator gives it, and needs nothing of
-Midflight in its image. Pods never start again by themselves: the controller decides that.
+run over it where the command is what the members are to run. Each instance of a job of fixed size,
+and of an elastic one that starts torchrun, runs the user's command, in the environment that
+Kubeflow's operator gives it, and needs nothing of Midflight in its image. Pods never start again by
+themselves: the controller decides that.
 """
 
 from typing import Any
 
 from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
-from midflight.controller.spec import Spec
+from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, Role
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
 from midflight.kubernetes.pods.environment import POD_IP, environment
+from midflight.kubernetes.pods.init_resources import LEAST, init_resources
 from midflight.kubernetes.pods.security import as_the_image, confined, secure
+from midflight.kubernetes.resources.elastic_policy import (
+    torchrun_in_every_pod,
+    torchrun_variables,
+)
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
@@ -25,12 +31,16 @@ GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
 _JOIN = 86400  # seconds a worker waits for its launcher; the controller gives up long before
 _NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_LEAST = {"cpu": "100m", "memory": "128Mi"}
 _PYTORCH_PORT = "pytorchjob-port"  # what Kubeflow's users call the master's port
 # What the image says of both variables is kept, which a pod's `env` could not do.
 _WITH_RUNTIME = (
     f'export PYTHONPATH="{names.RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
     f'PATH="$PATH:{names.RUNTIME_DIR}/bin"; exec "$0" "$@"'
+)
+# An image whose Python is too old for Midflight's torchrun has its own.
+_OWN_TORCHRUN_IF_THERE = (
+    'if python3 -P -c "import midflight.torchrun" 2>/dev/null; '
+    'then exec python3 -P -m midflight.shims "$@"; fi; exec "$@"'
 )
 
 
@@ -45,7 +55,9 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     if pod.get("hostNetwork"):
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
-    main["env"] = environment(main.get("env", []), job, instance, master_port(obj))
+    told = torchrun_variables(obj, job.spec) if torchrun_in_every_pod(job.spec) else None
+    for each in pod["containers"] if job.spec.kind is Kind.PYTORCHJOB else [main]:
+        each["env"] = environment(each.get("env", []), job, instance, master_port(obj), told)
     _set_account(pod, job.spec, instance)
     secure(pod, as_the_image(obj))
     _set_command(obj, pod, job, instance)
@@ -120,6 +132,9 @@ def _set_command(obj: Object, pod: dict[str, Any], job: Job, instance: Instance)
             main.pop("args", None)
         return
     main.pop("args", None)
+    if torchrun_in_every_pod(job.spec):
+        main["command"] = ["sh", "-c", _OWN_TORCHRUN_IF_THERE, "sh", *words]
+        return
     if not _is_chief(instance):
         main["command"] = _agent(pod, job, instance)
         return
@@ -202,7 +217,7 @@ def _add_runtime(pod: dict[str, Any], image: str) -> None:
         "name": "midflight",
         "image": image,
         "command": ["midflight-provide", names.RUNTIME_DIR],
-        "resources": {"requests": dict(_LEAST)},
+        "resources": init_resources(pod["containers"][0]),
         "securityContext": confined(),
         "volumeMounts": [{"name": volume, "mountPath": names.RUNTIME_DIR}],
     }
@@ -222,4 +237,4 @@ def _ask_for_little(main: dict[str, Any]) -> None:
     resources = main.setdefault("resources", {})
     given = {**resources.get("limits", {}), **resources.get("requests", {})}
     if not given:
-        resources["requests"] = dict(_LEAST)
+        resources["requests"] = dict(LEAST)

@@ -33,6 +33,7 @@ from midflight.kubernetes.resources.crd_schema import (
     text,
     with_rules,
 )
+from midflight.kubernetes.resources.templates import MOST_WORKERS
 
 _NO_OPTION = "^[^-]"  # git and rsync would take a word with a dash in front for an option
 
@@ -116,8 +117,12 @@ def _launcher() -> Schema:
 def _worker() -> Schema:
     made = record(
         {
-            "replicas": integer("How many there are to be.", minimum=1, default=1),
-            "minReplicas": integer("It runs with so many.", minimum=1, default=1),
+            "replicas": integer(
+                "How many there are to be.", minimum=1, maximum=MOST_WORKERS, default=1
+            ),
+            "minReplicas": integer(
+                "It runs with so many.", minimum=1, maximum=MOST_WORKERS, default=1
+            ),
             "maxReplicas": integer("It never grows beyond.", minimum=1, default=ANY_NUMBER),
             "restartPolicy": choice(
                 "Which workers are replaced when they are lost.", RESTARTS, default="Always"
@@ -156,7 +161,7 @@ def _sync() -> Schema:
 
 
 def _scaleout() -> dict[str, Any]:
-    count = {"count": _unchanging(integer("So many more.", minimum=1))}
+    count = {"count": _unchanging(integer("So many more.", minimum=1, maximum=MOST_WORKERS))}
     spec = _scaler_spec(
         "toAdd",
         record(count, ("count",), "Workers that come."),
@@ -253,7 +258,7 @@ def _pytorchjob_spec() -> Schema:
             "pytorchReplicaSpecs": record(
                 {
                     "Master": _pytorch_replicas("Rank 0.", minimum=1, maximum=1),
-                    "Worker": _pytorch_replicas("The others.", minimum=0),
+                    "Worker": _pytorch_replicas("The others.", minimum=0, maximum=MOST_WORKERS),
                 },
                 about="Its pods; the master is one of those that train.",
                 anyOf=[{"required": ["Master"]}, {"required": ["Worker"]}],
@@ -284,7 +289,9 @@ def _pytorch_replicas(about: str, **bounds: int) -> Schema:
 def _elastic_policy() -> Schema:
     made = record(
         {
-            "minReplicas": integer("It runs with so many, the master included.", minimum=1),
+            "minReplicas": integer(
+                "It runs with so many, the master included.", minimum=1, maximum=MOST_WORKERS
+            ),
             "maxReplicas": integer("It never grows beyond, the master included.", minimum=1),
             "rdzvBackend": string(),
             "rdzvHost": string(),

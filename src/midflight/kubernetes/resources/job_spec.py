@@ -11,15 +11,18 @@ import shlex
 from typing import Any
 
 from midflight.backends.local.code import source_of
+from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
 from midflight.controller.spec_check import LONGEST_NAME, check
 from midflight.controller.state import Role
 from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import fields
+from midflight.kubernetes.resources.elastic_policy import torchrun_variables
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import (
     LAUNCHER,
+    MOST_WORKERS,
     PYTORCH_MASTER,
     PYTORCH_WORKER,
     WORKER,
@@ -62,7 +65,23 @@ def spec_of(obj: Object) -> Spec:
     except UsageError as error:
         raise UsageError(_in_terms_of_fields(str(error), kind)) from None
     _check_source(spec)
+    min_available(obj, spec)
+    torchrun_variables(obj, spec)  # what it cannot read is refused now, and not with each pod
     return spec
+
+
+def min_available(obj: Object, spec: Spec) -> int:
+    """How many workers a drain has to leave; 0 means that it may take all of them.
+
+    A job of fixed size has no worker to spare, and a drain would wait for its end.
+    """
+    annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
+    if (said := annotations.get(names.MIN_AVAILABLE)) is None:
+        return spec.least if is_elastic(spec) else 0
+    if not said.isdecimal() or int(said) > MOST_WORKERS:
+        path = fields.join("metadata.annotations", names.MIN_AVAILABLE)
+        raise fields.wrong(path, f"a number of workers up to {MOST_WORKERS}", said)
+    return int(said)
 
 
 def _check_name(obj: Object) -> None:
@@ -215,9 +234,9 @@ def _of_etjob(obj: Object) -> dict[str, Any]:
     if _count(launcher.value, "replicas", LAUNCHER, 1) != 1:
         raise fields.wrong(f"{LAUNCHER}.replicas", "1", launcher.value["replicas"])
     return {
-        "workers": _count(worker, "replicas", WORKER, 1),
+        "workers": _workers(_count(worker, "replicas", WORKER, 1), WORKER),
         "min_workers": _count(worker, "minReplicas", WORKER, 1),
-        "max_workers": _count(worker, "maxReplicas", WORKER, 1000),
+        "max_workers": _most(worker, WORKER),
         "restart_policy": fields.text(spec, "restartPolicy", "spec") or "Never",
         "worker_restart_policy": fields.text(worker, "restartPolicy", WORKER) or "Always",
         "backoff_limit": _count(spec, "backoffLimit", "spec", 6),
@@ -251,8 +270,19 @@ def _pytorch_workers(obj: Object) -> int:
                 raise fields.wrong(f"{path}.replicas", "1", number)
             if number < 0:
                 raise fields.wrong(f"{path}.replicas", "0 or more", number)
-            found += number
+            found += _workers(number, path)
     return found
+
+
+def _most(holder: Object, path: str) -> int:
+    """A larger number means that there is no bound of its own."""
+    return min(_count(holder, "maxReplicas", path, MOST_WORKERS) or 0, MOST_WORKERS)
+
+
+def _workers(number: int | None, path: str) -> int:
+    if number is None or number > MOST_WORKERS:
+        raise fields.wrong(f"{path}.replicas", f"at most {MOST_WORKERS}", number)
+    return number
 
 
 def _pytorch_bounds(obj: Object) -> dict[str, int | None]:
@@ -262,7 +292,7 @@ def _pytorch_bounds(obj: Object) -> dict[str, int | None]:
     policy, path = part(obj, "spec.elasticPolicy")
     return {
         "min_workers": _count(policy, "minReplicas", path, 1),
-        "max_workers": _count(policy, "maxReplicas", path),
+        "max_workers": _most(policy, path),
     }
 
 

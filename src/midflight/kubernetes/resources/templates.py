@@ -5,6 +5,7 @@ everything that rendering touches is looked at here, once, before anything is ma
 What only Kubernetes cares about is left for it to judge.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ PYTORCH_MASTER, PYTORCH_WORKER = (
     "spec.pytorchReplicaSpecs.Master",
     "spec.pytorchReplicaSpecs.Worker",
 )
+MOST_WORKERS = 1000  # of a job: its state has to fit in the object's status
+LONGEST_WORD = 128 * 1024 - 1  # bytes: Linux starts no program with a longer one
+LARGEST_TEMPLATE = 256 * 1024  # bytes as JSON: a pod is made of it for each worker
 OWN_VOLUMES = "midflight-"  # how the names of our own begin
 _OWN_PATHS = (names.EDL, names.TOKEN_DIR, names.JOB_DIR, names.RUNTIME_DIR)
 _OWN_CONTAINERS = ("midflight", "midflight-code")
@@ -101,6 +105,11 @@ def received(text: str) -> str:
 
 def check_template(template: Found) -> None:
     """Raises UsageError for the first thing that rendering could not deal with."""
+    if (size := len(json.dumps(template.value))) > LARGEST_TEMPLATE:
+        text = f"wanted at most {LARGEST_TEMPLATE} bytes, got {size}"
+        raise UsageError(
+            f"{template.path} is too large: {text}; mount a ConfigMap for what is long"
+        )
     main_container(template)
     meta = fields.mapping(template.value, "metadata", template.path)
     for key in ("labels", "annotations"):
@@ -148,7 +157,7 @@ def _check_container(container: Found) -> None:
     if (folder := fields.text(value, "workingDir", path)) and not folder.startswith("/"):
         raise fields.wrong(f"{path}.workingDir", "an absolute path", folder)
     for key in ("command", "args"):
-        fields.texts(value, key, path)
+        _check_words(value, key, path)
     for number, variable in enumerate(fields.objects(value, "env", path)):
         _check_variable(variable, f"{path}.env[{number}]")
     for number, mount in enumerate(fields.objects(value, "volumeMounts", path)):
@@ -160,6 +169,13 @@ def _check_container(container: Found) -> None:
     for key in ("limits", "requests"):
         fields.mapping(resources, key, f"{path}.resources")
     _check_user(value, path)
+
+
+def _check_words(container: Object, key: str, path: str) -> None:
+    for number, word in enumerate(fields.texts(container, key, path)):
+        if len(word.encode()) > LONGEST_WORD:
+            at = f"{path}.{key}[{number}]"
+            raise UsageError(f"{at} is too long: Linux takes at most {LONGEST_WORD} bytes")
 
 
 def _check_variable(variable: Object, path: str) -> None:

@@ -2,16 +2,21 @@
 
 A line says which samples of which epoch the step used, in which world, and a checksum of the
 indices that this member really loaded. Lines are written out at once: a killed member's ledger is
-complete up to its last step. A line of another kind tells that the members compared their states,
-with which one this member came, and in what it differed.
+complete up to its last step. While the disk takes nothing, lines are kept and written later: a full
+disk must not stop the training, nor end the proof. A line of another kind tells that the members
+compared their states, with which one this member came, and in what it differed.
 """
 
 import json
 import zlib
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import BinaryIO, Protocol
 
+from midflight import terminal
 from midflight.runtime.data.sampler import Issued
+
+MOST_WRITTEN = 1 << 30  # bytes of one ledger, about ten million steps; the audit ends there
+MOST_KEPT = 64 << 20  # bytes of lines that wait for the disk; what comes then is missing
 
 
 class Compared(Protocol):
@@ -28,7 +33,9 @@ class Compared(Protocol):
 class Ledger:
     def __init__(self, folder: str, member: str) -> None:
         self._path = Path(folder) / f"{member}.jsonl" if folder else None
-        self._file: TextIO | None = None
+        self._file: BinaryIO | None = None
+        self._waiting = bytearray()
+        self._full = False
 
     def write(self, issued: Issued, own: int, checksum: int) -> None:
         """A step was completed. `own`: how many samples this member used in it."""
@@ -54,26 +61,33 @@ class Ledger:
         self._add(json.dumps(line) + "\n")
 
     def _add(self, line: str) -> None:
-        if self._path is None:
+        if self._path is None or self._full:
             return
-        if self._file is None:
-            self._file = self._open()
-            if self._file is None:
-                return
-        try:
-            self._file.write(line)
-        except OSError:  # a full disk must not stop the training; the audit says what is missing
-            self._path = None
+        if len(self._waiting) < MOST_KEPT:
+            self._waiting += line.encode("ascii")
+        self._write_out()
 
-    def _open(self) -> TextIO | None:
+    def _write_out(self) -> None:
         assert self._path is not None
         try:
-            return self._path.open("a", buffering=1, encoding="ascii")
-        except OSError:
-            self._path = None
-            return None
+            if self._file is None:
+                self._file = self._path.open("ab", buffering=0)
+            while self._waiting:
+                del self._waiting[: self._file.write(self._waiting)]
+            self._full = self._file.tell() >= MOST_WRITTEN
+            if self._full:
+                terminal.say(
+                    f"warning: {self._path} has {MOST_WRITTEN >> 20} MiB and is full; "
+                    "the audit ends at this step"
+                )
+        except OSError:  # it is tried again with the next line
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def close(self) -> None:
+        if self._waiting:
+            self._write_out()
         if self._file is not None:
             self._file.close()
 

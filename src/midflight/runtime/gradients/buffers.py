@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
+from midflight.runtime import torch_private
 from midflight.runtime.group.process_group import Group
 
 Values = list[Tensor]  # flat, one for each kind of buffers
@@ -68,17 +68,17 @@ class Buffers:
     @torch.no_grad()
     def values(self) -> Values:
         return [  # of a single tensor torch makes no copy
-            _flatten_dense_tensors(kind) if len(kind) > 1 else kind[0].reshape(-1).clone()
+            torch_private.flatten(kind) if len(kind) > 1 else kind[0].reshape(-1).clone()
             for kind in self._kinds
         ]
 
     @torch.no_grad()
     def put(self, values: Values) -> None:
         for kind, flat in zip(self._kinds, values, strict=True):
-            torch._foreach_copy_(kind, list(_unflatten_dense_tensors(flat, kind)))
+            torch_private.copy_each(kind, torch_private.unflatten(flat, kind))
 
     def _count_changes(self) -> list[int]:
-        return [buffer._version for kind in self._kinds for buffer in kind]
+        return torch_private.versions(buffer for kind in self._kinds for buffer in kind)
 
 
 def by_kind(tensors: Iterable[Tensor]) -> dict[Any, list[Tensor]]:

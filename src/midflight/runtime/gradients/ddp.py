@@ -8,7 +8,6 @@ WorldChanged out of `loss.backward()`, and nowhere else. No gradients are left b
 that lie there are not averaged.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NoReturn
@@ -16,11 +15,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C import _distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.parallel.distributed import _find_tensors
 
 from midflight.errors import UsageError, WorldChanged
+from midflight.runtime import torch_private
 from midflight.runtime.data.sampler import Issued
 from midflight.runtime.gradients.buffers import Buffers, by_kind
 from midflight.runtime.group import reduction
@@ -31,10 +29,6 @@ LOST = (
     "the step, call job.check(), and do the step again"
 )
 _SUM = dist.AllreduceOptions()
-_KNOWN = inspect.signature(DistributedDataParallel.__init__).parameters
-_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers"
-# Members have equal states already. Torch before 2.7 looks after that again, and takes its time.
-_NO_FIRST_SYNC = {"init_sync": False} if "init_sync" in _KNOWN else {}
 
 
 class GradientSync:
@@ -47,7 +41,7 @@ class GradientSync:
         self._names = {id(m): name for name, m in modules.items()}
         self._modules = [m for m in modules.values() if _trainable(m)]
         self._buffers = Buffers(modules)
-        self._options = {_BUFFERS: False, **_NO_FIRST_SYNC, **options}
+        self._options = {**torch_private.QUIET_DDP, **options}
         self._on_break = on_break
         self._group: Group | None = None
         self._wrapped: dict[int, DistributedDataParallel] = {}
@@ -80,7 +74,9 @@ class GradientSync:
         wrapped.register_comm_hook(group, self._reduce)
         return wrapped
 
-    def _reduce(self, group: Group, bucket: c10d.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _reduce(
+        self, group: Group, bucket: torch_private.GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
         """DDP hands a bucket of gradients over; it waits for a future that a cut can end.
 
         The future has no error even then: DDP is to come to the end of this backward pass, and
@@ -92,7 +88,7 @@ class GradientSync:
         elif not self.prescaled:
             buffer.div_(group.size)
         if bucket.is_last() and not self.prescaled:
-            _after_backward(partial(self._conclude, group, buffer.device))
+            torch_private.after_backward(partial(self._conclude, group, buffer.device))
         try:
             work = group.pg.allreduce([buffer], _SUM)
         except RuntimeError as error:
@@ -217,7 +213,7 @@ class GradientSync:
             return None
         try:
             self._order_buckets(wrapped)
-            return wrapped._pre_forward(*args, **kwargs)
+            return torch_private.before_forward(wrapped, args, kwargs)
         except (RuntimeError, WorldChanged) as error:
             if not is_communication_error(error, self._group):
                 raise
@@ -231,26 +227,20 @@ class GradientSync:
         if id(wrapped) in self._ordered or not torch.is_grad_enabled():
             return
         assert self._group is not None
-        if self._group.waits.call(wrapped.reducer._rebuild_buckets):
+        if self._group.waits.call(partial(torch_private.rebuild_buckets, wrapped)):
             self._ordered.add(id(wrapped))
 
     def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
         wrapped = self._wrapped.get(id(module))
         if wrapped is None:
             if self._lost:  # a script's own backward pass must not come to its end
-                for tensor in _find_tensors(output):
+                for tensor in torch_private.tensors_in(output):
                     if tensor.requires_grad:
                         tensor.register_hook(lambda _: self._refuse())
             return None
         if self._sync and torch.is_grad_enabled():
             self._armed.add(id(module))
-        return wrapped._post_forward(output)
-
-
-def _after_backward(action: Callable[[], None]) -> None:
-    """When this backward pass is through, and so is what DDP has yet to queue for that moment."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(lambda: engine.queue_callback(action))
+        return torch_private.after_forward(wrapped, output)
 
 
 def _trainable(module: nn.Module) -> bool:

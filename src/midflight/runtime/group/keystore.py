@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from torch._C._distributed_c10d import Store
+from midflight.runtime.torch_private import Store
 
 NCCL_KEYS = "nccl"  # its keys begin with that: they are numbered, but not by rank
 _PER_RANK = re.compile(rf"(?!{NCCL_KEYS}/)(.*/)(\d+)")

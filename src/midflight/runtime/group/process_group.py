@@ -11,15 +11,14 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C import _distributed_c10d as c10d
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
+from midflight.runtime import torch_private
 from midflight.runtime.group.keystore import NCCL_KEYS, KeyLine, KeyStore
 from midflight.runtime.group.public_group import cuttable
 from midflight.runtime.group.sockets import SocketSet, open_sockets
@@ -110,13 +109,9 @@ class Group:
             if self.is_cut:
                 raise WorldChanged("it was cut")
             self._sockets = sockets
-        options = _gloo_options()
-        options._timeout = timedelta(seconds=CONNECT_SECONDS)
-        options._threads = 2
         own = self.world.members[self.rank].address
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=own)]
-        control = dist.ProcessGroupGloo(store, self.rank, self.size, options)
-        control._set_default_timeout(timedelta(seconds=COLLECTIVE_SECONDS))
+        control = torch_private.gloo_backend(store, self.rank, self.size, own, CONNECT_SECONDS)
+        torch_private.set_timeout(control, COLLECTIVE_SECONDS)
         with self._lock:
             self.control = control
             if not self.is_cut:
@@ -124,23 +119,18 @@ class Group:
 
     def _connect_nccl(self, store: KeyStore) -> None:
         os.environ |= _NCCL_HABITS  # torchrun's are others, for scripts that it restarts
-        options = dist.ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=COLLECTIVE_SECONDS)
-        prefixed = c10d.PrefixStore(NCCL_KEYS, store)
-        self._nccl = dist.ProcessGroupNCCL(prefixed, self.rank, self.size, options)
+        prefixed = torch_private.PrefixStore(NCCL_KEYS, store)
+        self._nccl = torch_private.nccl_backend(prefixed, self.rank, self.size, COLLECTIVE_SECONDS)
 
     def _wrap(self, store: KeyStore) -> None:
-        kinds = dist.ProcessGroup.BackendType
-        prefixed = c10d.PrefixStore("group", store)
-        pg = dist.ProcessGroup(prefixed, self.rank, self.size)
-        pg._set_default_backend(kinds.NCCL if self._nccl else kinds.GLOO)
-        pg._register_backend(torch.device("cpu"), kinds.GLOO, self.control)
+        pg = dist.ProcessGroup(torch_private.PrefixStore("group", store), self.rank, self.size)
+        backends = {"cpu": ("gloo", self.control)}
         if self._nccl is not None:
-            pg._register_backend(torch.device("cuda"), kinds.NCCL, self._nccl)
+            backends["cuda"] = ("nccl", self._nccl)
         elif torch.cuda.is_initialized():
-            pg._register_backend(torch.device("cuda"), kinds.GLOO, self.control)
-        setting: Any = pg
-        setting._set_group_name(f"midflight-{self.generation}")
+            backends["cuda"] = ("gloo", self.control)
+        default = "nccl" if self._nccl else "gloo"
+        torch_private.assemble(pg, f"midflight-{self.generation}", backends, default)
         self.public = self.quiet = pg
         if self._nccl is None:
             self.public = cuttable(pg, self.control, self.waits)
@@ -231,11 +221,6 @@ class Group:
 def _abort(nccl: Any) -> None:
     with contextlib.suppress(RuntimeError):
         nccl.abort()
-
-
-def _gloo_options() -> Any:
-    kind: Any = dist.ProcessGroupGloo
-    return kind._Options()
 
 
 def is_communication_error(error: BaseException, group: Group | None) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C import _distributed_c10d as c10d
 
+from midflight.runtime import torch_private
 from midflight.runtime.group.waits import Waits
 
 _OPERATIONS = (
@@ -34,8 +34,6 @@ _OPERATIONS = (
     "recv",
     "barrier",
 )
-# Before that, torch lost hold of works that were made in Python.
-_SINCE = (2, 7)
 
 
 def cuttable(group: Any, gloo: Any, waits: Waits, quiet: frozenset[str] = frozenset()) -> Any:
@@ -44,7 +42,7 @@ def cuttable(group: Any, gloo: Any, waits: Waits, quiet: frozenset[str] = frozen
     Works of `quiet` operations end at the cut without an error: whoever gave the group away asks
     `waits` itself, when the caller in between, which is torch, is through.
     """
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SINCE:
+    if not torch_private.PYTHON_WORKS:
         return group
     return _Cuttable(group, gloo, waits, quiet)
 
@@ -55,18 +53,14 @@ class _Cuttable(dist.ProcessGroup):
         self._inner = inner
         self._waits = waits
         self._quiet = quiet
-        kinds = dist.ProcessGroup.BackendType
-        own: Any = self
-        own._set_default_backend(kinds.GLOO)
-        for device in inner._device_types:
-            own._register_backend(device, kinds.GLOO, gloo)
-        own._set_group_name(inner.group_name)
+        backends = dict.fromkeys(torch_private.device_types(inner), ("gloo", gloo))
+        torch_private.assemble(self, inner.group_name, backends, "gloo")
 
     def getBackendName(self) -> str:
         return "gloo"
 
 
-class _Work(c10d.Work):
+class _Work(torch_private.Work):
     def __init__(self, waits: Waits, inner: Any, tensors: list[Any]) -> None:
         super().__init__()
         self._waits = waits

@@ -16,8 +16,10 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from midflight import terminal
 from midflight.errors import (
     ConnectionLost,
+    FrameForged,
     HandshakeRefused,
     MidflightError,
     ProtocolError,
@@ -124,6 +126,8 @@ class Link:
                 return
             try:
                 self._talk(wire)
+            except FrameForged as error:
+                terminal.say(f"warning: {error}; dialling the coordinator again")
             except (ConnectionLost, TimeoutError):
                 pass
             except ProtocolError as error:
@@ -136,8 +140,9 @@ class Link:
         attempts = Attempts(self._env.elastic_timeout, self._known)
         while True:
             try:
+                env = self._env
                 wire = dial_blocking(
-                    self._env.coordinator, "member", self._env.member, self._secret, DEAF_SECONDS
+                    env.coordinator, "member", env.member, self._secret, DEAF_SECONDS, env.run
                 )
                 wire.send(self._listener.greeting())
                 self._known = True

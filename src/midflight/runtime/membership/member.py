@@ -65,11 +65,6 @@ class Dismissed:
     failed: bool
 
 
-@dataclass(frozen=True)
-class Wait:
-    """There is no valid world, or nothing left to train: wait for news."""
-
-
 Order = Enter | Leave | Dismissed
 MakeComing = Callable[[World, str, str, tuple[str, ...]], Coming]
 """From the world, this member's name, its backend and the joiners."""
@@ -98,6 +93,7 @@ class Membership:
         self._dismissed: Dismissed | None = None
         self._given_up: str | None = None
         self._over = 0  # generations up to this one are over
+        self._left = 0  # the generation that was left at a switch
         self._begun = -1  # the step that the training thread is in
         self._leaving = False
         self._finished = False
@@ -130,7 +126,7 @@ class Membership:
             again.append(say.MemberFinished(self._trainer.steps_done))
         entering = self._entering.group if self._entering is not None else None
         for group in (entering, self.group):
-            if group is not None and group.is_cut and group.generation > self._over:
+            if group is not None and group.is_cut and not self._is_past(group):
                 generation, step = group.generation, self._trainer.steps_done
                 again.append(say.MemberBroke(generation, step, "it broke while nobody listened"))
         if self._leave_until is not None:
@@ -262,36 +258,29 @@ class Membership:
 
     # --- called by the training thread ------------------------------------------------------
 
-    def next_order(self, step: int, *, idle: bool = False) -> Order | None:
+    async def next_order(self, step: int, *, idle: bool = False) -> Order | None:
         """What has to be done before `step`; None: train it.
 
-        Blocks while there is no valid world. `idle`: there is no next step; wait for an order, as
+        Waits while there is no valid world. `idle`: there is no next step; wait for an order, as
         long as the others train and a coordinator answers.
         """
-        deadline = time.monotonic() + self.patience
-        with self._news:
-            while isinstance(order := self.order_now(step, idle=idle), Wait):
-                left = None if idle else max(0.0, deadline - time.monotonic())
-                if not self._news.wait(left):
-                    raise GivenUp("no world has named this member for twice the elastic timeout")
-            return order
-
-    @property
-    def patience(self) -> float:
-        """How long a member that is not idle waits for a world that names it, in seconds."""
-        return 2 * self._env.elastic_timeout
-
-    def order_now(self, step: int, *, idle: bool = False) -> Order | Wait | None:
-        """The same without blocking."""
+        deadline = time.monotonic() + 2 * self._env.elastic_timeout
         with self._news:
             self._idle = idle
-            if (order := self._due_now(step)) is not None:
-                return order
-            if not self._in_valid_world() or idle:
-                return Wait()
-            self.due = self._switch is not None
-            self._begun = step
-            return None
+            while True:
+                if (order := self._due_now(step)) is not None:
+                    return order
+                if self._in_valid_world() and not idle:
+                    self.due = self._switch is not None
+                    self._begun = step
+                    return None
+                left = None if idle else max(0.0, deadline - time.monotonic())
+                if not await self._wait_for_news(left):
+                    raise GivenUp("no world has named this member for twice the elastic timeout")
+
+    async def _wait_for_news(self, seconds: float | None) -> bool:
+        """Blocks; False: nothing was heard in so many seconds."""
+        return self._news.wait(seconds)
 
     def _due_now(self, step: int) -> Order | None:
         if self._given_up is not None:
@@ -310,9 +299,17 @@ class Membership:
         self._switch = None
         if self._env.member not in switch.world:
             self._leaving = True
+            self._left = self.group.generation if self.group is not None else 0
             return Leave(switch.world.generation)
         self._entering = self._coming.pop(switch.world.generation, None)
-        return Enter(self._entering, planned=True) if self._entering else None
+        if self._entering is None:
+            return None
+        self._left = self.group.generation if self.group is not None else 0
+        return Enter(self._entering, planned=True)
+
+    def _is_past(self, group: Group) -> bool:
+        """Whether what becomes of this group matters to nobody any more."""
+        return group.generation <= max(self._over, self._left)
 
     def _in_valid_world(self) -> bool:
         group = self.group
@@ -325,8 +322,8 @@ class Membership:
 
     @property
     def announced(self) -> bool:
-        """Whether a planned change has been heard of, due or not."""
-        return self._switch is not None
+        """Whether a planned change or the end of the job has been heard of, due or not."""
+        return self._switch is not None or self._dismissed is not None
 
     def begin_step(self, step: int) -> bool:
         """The training thread begins this step; False if something has just become due."""
@@ -352,13 +349,18 @@ class Membership:
             self.due = True
             switch = self._switch
             late = switch is not None and self._begun >= switch.step
-            expected = group.generation <= self._over or late
+            expected = self._is_past(group) or late
         if not expected:
             self.link.send(say.MemberBroke(group.generation, step, reason[:500]))
 
     def finish(self) -> None:
         self._finished = True
         self.link.send(say.MemberFinished(self._trainer.steps_done))
+
+    def start(self) -> None:
+        """Dial in."""
+        self.leave_on_sigterm(self._env.grace)
+        self.link.start()
 
     def leave_on_sigterm(self, grace: float) -> None:
         """SIGTERM is a preemption notice, unless the script has other plans for it."""
@@ -369,6 +371,9 @@ class Membership:
                 signal.SIGTERM,
                 lambda *_: self.leave_on_notice(grace) if os.getpid() == pid else None,
             )
+
+    def close(self) -> None:
+        self.link.close()
 
     def leave_on_notice(self, seconds: float) -> None:
         """Called in a signal handler, too: takes no lock that the interrupted code may hold."""

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch._utils import _unflatten_dense_tensors
+
+from midflight.runtime import torch_private
 
 MESSAGE = 8 << 20  # bytes; from 1 MiB up gloo is as fast as it gets
 STAGES = 4
@@ -156,31 +157,21 @@ def _copy(target: Tensor, source: Tensor) -> None:
 
 @torch.no_grad()
 def _copy_together(flat: Tensor, tensors: list[Tensor], into_flat: bool) -> None:
-    places = list(_unflatten_dense_tensors(flat.view(tensors[0].dtype), tensors))
+    places = torch_private.unflatten(flat.view(tensors[0].dtype), tensors)
     if into_flat:
-        torch._foreach_copy_(places, tensors)
+        torch_private.copy_each(places, tensors)
     else:
-        torch._foreach_copy_(tensors, places)
+        torch_private.copy_each(tensors, places)
 
 
 def carried(group: Group) -> frozenset[str]:
     """The kinds of devices whose memory the group can send as it is."""
     kinds = set()
     for kind in ("cpu", "cuda"):
-        name = _backend_name(group, kind)
+        name = torch_private.backend_name(group, kind)
         if name is not None and (name == "nccl") == (kind == "cuda"):
             kinds.add(kind)
     return frozenset(kinds)
-
-
-def _backend_name(group: Any, kind: str) -> str | None:
-    """None where a group of several backends has none for such devices."""
-    if not hasattr(group, "_get_backend"):
-        return str(group.name())
-    try:
-        return str(group._get_backend(torch.device(kind)).name())
-    except RuntimeError:
-        return None
 
 
 def _stage_kind(carried: frozenset[str]) -> str:

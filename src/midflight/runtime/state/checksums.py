@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors
+
+from midflight.runtime.torch_private import flatten
 
 BLOCK = 512  # words
 PARTS = 8
@@ -49,7 +50,7 @@ def _memories(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         elif tensor.numel():
             small.setdefault((tensor.device, tensor.dtype), []).append(tensor.detach())
     for some in small.values():
-        yield _flatten_dense_tensors(some)
+        yield flatten(some)
 
 
 def _sums(memory: Tensor, part: int | None) -> list[Tensor]:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from midflight.runtime import torch_private
+
 
 def tensors_of(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers; tied ones appear under each of their names."""
@@ -47,9 +49,9 @@ def _load_module(module: nn.Module, state: dict[str, Any]) -> None:
     listed = OrderedDict(state)
     current = module.state_dict()
     in_place = all(key in own and same_memory(own[key], item) for key, item in listed.items())
-    if in_place and listed.keys() == current.keys() and _loads_plainly(module):
+    if in_place and listed.keys() == current.keys() and torch_private.loads_plainly(module):
         return  # all that load_state_dict would do is to copy each tensor onto itself
-    listed._metadata = getattr(current, "_metadata", None)  # type: ignore[attr-defined]
+    torch_private.copy_metadata(listed, current)
     for key, tensor in own.items():
         if key in listed and _is_expanded(tensor):
             _write(tensor, listed[key])
@@ -68,16 +70,6 @@ def same_memory(own: Tensor | None, other: object) -> bool:
         and own.shape == other.shape
         and own.stride() == other.stride()
         and own.dtype == other.dtype
-    )
-
-
-def _loads_plainly(module: nn.Module) -> bool:
-    """Whether load_state_dict copies tensors, and calls nobody who might do more than that."""
-    return type(module).load_state_dict is nn.Module.load_state_dict and not any(
-        part._load_state_dict_pre_hooks
-        or part._load_state_dict_post_hooks
-        or not type(part)._load_from_state_dict.__module__.startswith("torch.nn.")
-        for part in module.modules()
     )
 
 

@@ -5,6 +5,7 @@ before its training function is answered without the others, who are busy traini
 told then does not matter: it receives their state before its first step.
 """
 
+from midflight.compat.horovod.common.exceptions import InvalidRequest
 from midflight.compat.horovod.engine import collectives
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine.requests import Response
@@ -32,6 +33,9 @@ class Alone:
 
     def _execute(self, work: Work) -> None:
         group, request = self.group, work.request
+        if request.problem:
+            work.fail(InvalidRequest(request.problem))
+            return
         match request.kind:
             case words.ALLREDUCE:
                 collectives.allreduce(group, [work], THRESHOLD)

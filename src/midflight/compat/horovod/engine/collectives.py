@@ -1,22 +1,23 @@
 """The collectives themselves, on a group of the runtime, as the tally has ordered them.
 
-Allreduces that were told together share one buffer per kind of tensor. Ragged gathers are padded
-to the longest. Types that gloo cannot reduce are reduced in a wider one. Whatever waits, waits in a
-way that a cut ends.
+Allreduces that were told together share one buffer per kind of tensor. Types that gloo cannot
+reduce are reduced in a wider one; what is only moved is moved as bytes, of whatever type it is.
+Ragged gathers are padded to the longest. Whatever waits, waits in a way that a cut ends.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
 from midflight.compat.horovod.engine.adasum import adasum
 from midflight.compat.horovod.engine.requests import Request, Response
 from midflight.compat.horovod.engine.work import Work
 from midflight.runtime.group.process_group import Group
+from midflight.runtime.torch_private import copy_each, flatten, unflatten
 
 _OPS: dict[str, Any] = {
     "sum": dist.ReduceOp.SUM,
@@ -82,9 +83,9 @@ def _reduce_fused(
         _reduce(group, output, op, prescale, postscale)
         return
     outputs = [output for _, output in pairs]
-    flat = _flatten_dense_tensors([given for given, _ in pairs])
+    flat = flatten([given for given, _ in pairs])
     _reduce(group, flat, op, prescale, postscale)
-    torch._foreach_copy_(outputs, _unflatten_dense_tensors(flat, outputs))
+    copy_each(outputs, unflatten(flat, outputs))
 
 
 def _reduce(group: Group, tensor: Tensor, op: str, prescale: float, postscale: float) -> None:
@@ -129,12 +130,21 @@ def _adasum(group: Group, tensor: Tensor) -> Tensor:
     return adasum(_gather_equal(group, tensor.contiguous()))
 
 
+def _bytes(tensor: Tensor) -> Tensor:
+    """The memory of a contiguous tensor that is not empty, row by row."""
+    rows = tensor.shape[0] if tensor.dim() else 1
+    width = tensor.numel() // rows
+    # Not a view: where a side is 1, its stride may be anything, and a view would keep it.
+    return tensor.as_strided((rows, width), (width, 1)).view(torch.uint8)
+
+
 def _gather_equal(group: Group, tensor: Tensor) -> list[Tensor]:
     """Everybody's tensor, by rank; all of one shape."""
-    if group.pg is None:
-        return [tensor]
+    if group.pg is None or not tensor.numel():
+        return [tensor] * group.size
     theirs = [torch.empty_like(tensor) for _ in range(group.size)]
-    group.waits.wait(group.pg.allgather([theirs], [tensor]), tensor)
+    given = _bytes(tensor)
+    group.waits.wait(group.pg.allgather([[_bytes(t) for t in theirs]], [given]), given)
     return theirs
 
 
@@ -150,11 +160,9 @@ def allgather(group: Group, work: Work, response: Response) -> None:
         if given.shape[0] < longest:
             padded = given.new_zeros((longest, *given.shape[1:]))
             padded[: given.shape[0]].copy_(given)
-        wide = _WIDER.get(given.dtype)
-        sent = padded.contiguous() if wide is None else padded.to(wide)
-        parts = _gather_equal(group, sent)
+        parts = _gather_equal(group, padded.contiguous())
         kept = [part[:count] for part, count in zip(parts, rows, strict=True)]
-        results.append(torch.cat(kept).to(given.dtype))
+        results.append(torch.cat(kept))
     work.succeed(results)
 
 
@@ -164,11 +172,10 @@ def broadcast(group: Group, work: Work, root: int) -> None:
         if given is not output and group.rank == root:
             output.copy_(given)
         if group.pg is not None and output.numel():
-            wide = _WIDER.get(output.dtype)
-            buffer = output.to(wide) if wide is not None else output
-            group.broadcast(buffer, root)
-            if buffer is not output:
-                output.copy_(buffer)
+            whole = output.contiguous()
+            group.broadcast(_bytes(whole), root)
+            if whole is not output:
+                output.copy_(whole)
     work.succeed(work.outputs)
 
 
@@ -181,10 +188,19 @@ def alltoall(group: Group, work: Work, splits: Sequence[Sequence[int]]) -> None:
         work.succeed((given.clone(), torch.tensor(received, dtype=torch.int32)))
         return
     output = given.new_empty((sum(received), *given.shape[1:]))
-    whole = given.contiguous()
-    transfer = group.pg.alltoall_base(output, whole, received, sent, dist.AllToAllOptions())
-    group.waits.wait(transfer, output)
+    width = given.element_size() * math.prod(given.shape[1:])
+    if width:
+        whole, into = (_row_bytes(tensor, width) for tensor in (given.contiguous(), output))
+        transfer = group.pg.alltoall_base(into, whole, received, sent, dist.AllToAllOptions())
+        group.waits.wait(transfer, into)
     work.succeed((output, torch.tensor(received, dtype=torch.int32)))
+
+
+def _row_bytes(tensor: Tensor, width: int) -> Tensor:
+    """The same memory as so many bytes a row; also of a tensor without rows."""
+    if not tensor.numel():
+        return torch.empty((0, width), dtype=torch.uint8, device=tensor.device)
+    return _bytes(tensor)
 
 
 def reducescatter(group: Group, work: Work) -> None:

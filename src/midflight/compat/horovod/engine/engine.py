@@ -6,6 +6,7 @@ anything breaks, or the world is over, every piece of work that is left fails, a
 is asked for afterwards: the next world has an engine of its own.
 """
 
+import contextlib
 import os
 import selectors
 import threading
@@ -21,8 +22,8 @@ from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
-from midflight.errors import ProtocolError
-from midflight.runtime.group.process_group import Group
+from midflight.errors import ConnectionLost, ProtocolError
+from midflight.runtime.group.process_group import Group, is_communication_error
 
 LOOK_SECONDS = 5.0  # between two looks for stalls
 JOIN_SECONDS = 5.0  # for the thread to end
@@ -94,10 +95,9 @@ class Engine:
 
     def _wake(self) -> None:
         with self._lock:
-            if self._awake or self._closing:
-                return
-            self._awake = True
-            os.write(self._wake_write, b"!")
+            if not self._awake:
+                self._awake = True
+                os.write(self._wake_write, b"!")
 
     def retire(self) -> None:
         """This world is about to be left in good order: what breaks from now on is no news."""
@@ -113,18 +113,34 @@ class Engine:
             self._goodbye_said.wait(GOODBYE_SECONDS)
 
     def close(self) -> None:
-        """End the thread; what is left fails."""
+        """End the thread; what is left fails.
+
+        Ranks that leave the job have no part in the next world, and may come to the end of this
+        one later: they are told that it is no failure.
+        """
         self.group.on_cut.remove(self._wake)
-        self._wake()
         self._closing = True
+        self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(JOIN_SECONDS)
+        if self._broken is None:
+            self._take_leave()
         self._fail(HorovodInternalError("Horovod has been shut down."))
         for line in self._lines.values():
             line.close()
         with self._lock:
             os.close(self._wake_write)
             os.close(self._wake_read)
+
+    def _take_leave(self) -> None:
+        word = (
+            Told((Response((), words.SHUTDOWN),))
+            if self.group.rank == 0
+            else Asked((Request("", words.SHUTDOWN),))
+        )
+        for line in self._lines.values():
+            with contextlib.suppress(ConnectionLost):  # it was quicker
+                line.send(word)
 
     # --- the thread -------------------------------------------------------------------------
 
@@ -187,8 +203,10 @@ class Engine:
     def _count(self, rank: int, asked: tuple[Request, ...]) -> list[Response]:
         """On rank 0: a member's requests. A goodbye is answered at once."""
         self._tally.add(rank, asked, time.monotonic())
-        leaves = any(request.kind == words.SHUTDOWN for request in asked)
-        return [Response((), words.SHUTDOWN)] if leaves else []
+        if not any(request.kind == words.SHUTDOWN for request in asked):
+            return []
+        self._retired = True  # its line may close before the others have been told
+        return [Response((), words.SHUTDOWN)]
 
     def _tell(self, last: list[Response]) -> list[Response]:
         """On rank 0: what everybody is to do now."""
@@ -259,13 +277,13 @@ class Engine:
             else:
                 (work,) = works
                 self._execute_one(group, response, work)
-        except NotImplementedError as error:
+        except Exception as error:
+            broken = is_communication_error(error, group)
+            kind = HorovodInternalError if broken else InvalidRequest
             for work in works:
-                work.fail(error)
-        except BaseException as error:
-            for work in works:
-                work.fail(HorovodInternalError(str(error)))
-            raise
+                work.fail(error if isinstance(error, NotImplementedError) else kind(str(error)))
+            if broken:  # otherwise it is this operation's error, on every rank
+                raise
 
     def _execute_one(self, group: Group, response: Response, work: Work) -> None:
         match response.kind:

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -48,6 +48,7 @@ class Process:
         self._names: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._ended = False
+        self._exit_status: Any = None  # what `sys.exit` was last called with
         self._pid = 0  # a forked child must not say goodbye for its parent
 
     # --- coming and going -------------------------------------------------------------------
@@ -59,6 +60,7 @@ class Process:
             self._pid = os.getpid()
             self._standing = Standing(os.environ, _backend())
             atexit.register(self._end)
+            self._watch_exit()
         self.ready = True
         if not self._standing.newcomer and not self._standing.arrived:
             self._standing.arrive()
@@ -123,13 +125,24 @@ class Process:
             self.ready = False
             self.timeline.stop()
 
+    def _watch_exit(self) -> None:
+        """Remember with what the program ends: `atexit` does not tell."""
+        ending = sys.exit
+
+        def note(status: Any = None) -> NoReturn:
+            self._exit_status = status
+            ending(status)
+
+        sys.exit = note
+
     def _end(self) -> None:
         """At the end of the program."""
         if self._ended or self._standing is None or os.getpid() != self._pid:
             return
         self._ended = True
         self.timeline.stop()
-        failed = getattr(sys, "last_value", None) is not None  # its traceback was printed
+        raised = getattr(sys, "last_value", None) is not None  # its traceback was printed
+        failed = raised or self._exit_status not in (None, 0)
         with contextlib.suppress(MidflightError, OSError):
             if self._engine is not None and not failed:
                 self._engine.say_goodbye()
@@ -170,6 +183,7 @@ class Process:
     def submit(self, work: Work) -> int:
         if not self.ready or self._engine is None:
             raise ValueError(NOT_INITIALISED)
+        self._exit_status = None  # the program goes on
         if work.request.process_set != GLOBAL_SET:
             self._check_set(work.request.process_set)
         if any(tensor.is_cuda for tensor in work.tensors):

@@ -47,6 +47,7 @@ class Request:
     splits: tuple[int, ...] = ()  # of an alltoall
     ranks: tuple[int, ...] = ()  # of a process set that is made or removed
     process_set: int = GLOBAL_SET
+    problem: str = ""  # not empty: it cannot be done, for this reason, and all are to hear it
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,10 @@ _MUST_AGREE = (
 
 
 def disagreement(requests: dict[int, Request]) -> str:
-    """One line that says in what the members' requests of one name differ; '' if in nothing."""
+    """Why this cannot be done: what is wrong with a request, or in what they differ; or ''."""
+    problem = next((request.problem for request in requests.values() if request.problem), "")
+    if problem:
+        return problem
     (first_rank, first), *others = sorted(requests.items())
     for rank, other in others:
         for field, words in _MUST_AGREE:

@@ -13,18 +13,12 @@ import time
 from midflight.compat.horovod.engine.requests import Asked, Told
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, WorldChanged
 from midflight.protocol import codec
-from midflight.protocol.messages import Accepted, Challenge, Hello
 from midflight.protocol.wire import (
     FRAME_LIMIT,
     HANDSHAKE_SECONDS,
-    VERSION,
     SyncWire,
-    answer_challenge,
-    body_length,
-    check_hello,
-    check_welcome,
-    new_nonce,
-    proof,
+    accept_blocking,
+    greet_blocking,
     tune,
 )
 from midflight.runtime.group.process_group import Group
@@ -38,8 +32,9 @@ _ROLE = "member"
 class Line:
     """One connection; frames out at once, frames in as bytes arrive."""
 
-    def __init__(self, sock: socket.socket, kind: type[Asked] | type[Told]) -> None:
-        self.sock = sock
+    def __init__(self, wire: SyncWire, kind: type[Asked] | type[Told]) -> None:
+        self.sock = wire.sock
+        self._protection = wire.protection
         self._kind = kind
         self._rest = b""
 
@@ -48,7 +43,7 @@ class Line:
         if len(body) > FRAME_LIMIT:
             raise ProtocolError(f"{len(body)} bytes of requests at once, {FRAME_LIMIT} at most")
         try:
-            self.sock.sendall(_LENGTH.pack(len(body)) + body)
+            self.sock.sendall(self._protection.seal(_LENGTH.pack(len(body)) + body))
         except OSError as error:
             raise ConnectionLost(f"the connection to another member broke: {error}") from None
 
@@ -63,10 +58,11 @@ class Line:
         self._rest += data
         frames: list[Asked | Told] = []
         while len(self._rest) >= _LENGTH.size:
-            end = _LENGTH.size + body_length(self._rest[: _LENGTH.size], FRAME_LIMIT)
+            end = _LENGTH.size + self._protection.rest_length(self._rest[: _LENGTH.size])
             if len(self._rest) < end:
                 break
-            body, self._rest = self._rest[_LENGTH.size : end], self._rest[end:]
+            sealed, self._rest = self._rest[_LENGTH.size : end], self._rest[end:]
+            body = self._protection.open(sealed)
             frames.append(codec.decode(self._kind, codec.loads(body)))
         return frames
 
@@ -130,18 +126,14 @@ def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, 
         exempt(sock)
         sock.settimeout(HANDSHAKE_SECONDS)
         tune(sock)
-        wire = SyncWire(sock)
-        challenge = Challenge(VERSION, new_nonce())
         try:
-            wire.send(challenge)
-            hello = check_hello(wire.receive(), challenge, secret)
+            wire, hello = accept_blocking(sock, secret)
             rank = group.world.rank(hello.name)
-            wire.send(Accepted(proof(secret, "coordinator", challenge, hello.nonce)))
         except (HandshakeRefused, KeyError):  # not one of us: go on listening
             close_exempt(sock)
             continue
         sock.settimeout(SEND_SECONDS)
-        return rank, Line(sock, Asked)
+        return rank, Line(wire, Asked)
 
 
 def _dial(group: Group, port: int, secret: bytes) -> Line:
@@ -151,13 +143,8 @@ def _dial(group: Group, port: int, secret: bytes) -> Line:
         sock = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
         exempt(sock)
         tune(sock)
-        wire = SyncWire(sock)
-        challenge = wire.receive()
-        hello: Hello = answer_challenge(challenge, _ROLE, own, secret)
-        wire.send(hello)
-        assert isinstance(challenge, Challenge)
-        check_welcome(wire.receive(), challenge, hello, secret)
+        wire = greet_blocking(sock, _ROLE, own, secret)
     except (OSError, ProtocolError, ConnectionLost) as error:
         raise WorldChanged(f"rank 0 could not be reached: {error}") from None
     sock.settimeout(SEND_SECONDS)
-    return Line(sock, Told)
+    return Line(wire, Told)

@@ -62,7 +62,9 @@ def _run(wanted: Options, outcome: list[str]) -> int:
     claimed = claim(wanted)
     code = supervise(wanted, claimed)
     if code != 0 and code not in EXIT_CODES.values():
-        words = messages.last_words(saved_state(claimed.store, wanted.spec.name))
+        words = messages.last_words(
+            saved_state(claimed.store, wanted.spec.name, wanted.folder.read_token())
+        )
         terminal.err(words.rstrip("\n").split("\n"))
         _note(words, outcome)
     return code

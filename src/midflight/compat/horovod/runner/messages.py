@@ -48,7 +48,10 @@ def last_words(state: State | None) -> str:
 
 
 def process_failed(end: Ended) -> str:
-    return PROCESS_FAILED.format(host=end.host, slot=end.slot, code=status(end.code))
+    """Horovod's words, and after them what the process itself said last."""
+    words = PROCESS_FAILED.format(host=end.host, slot=end.slot, code=status(end.code))
+    who = f"rank {end.rank}" if end.rank >= 0 else f"{end.host}[{end.slot}]"
+    return f"{words}Reason: {who}: {end.reason}\n" if end.reason else words
 
 
 def status(code: int) -> int:

@@ -18,7 +18,6 @@ from midflight.compat.horovod.tensorflow.carrying import (
     call,
     dense,
     differentiable,
-    members,
     more_rows,
     named,
     same,
@@ -135,12 +134,12 @@ def alltoall(
     """The tensor alone; with `splits` also how many rows came from each rank."""
     value = tf.convert_to_tensor(tensor)
     label = named("alltoall", name)
-    sent = [] if splits is None else [tf.cast(tf.convert_to_tensor(splits), tf.int32)]
+    sent = [] if splits is None else [_splits(splits)]
 
     def work(given: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        counts = given[1].tolist() if len(given) > 1 else _even(given[0], members(process_set))
-        both = ops.synchronize(ops.alltoall_async(given[0], counts, label, process_set))
-        return [both[0], both[1].to(torch.int32)]
+        counts = given[1] if len(given) > 1 else None
+        output, received = ops.alltoall_both(given[0], counts, label, process_set)
+        return [output, received.to(torch.int32)]
 
     def carried(rows: Any) -> Any:
         specs = [more_rows(rows), tf.TensorSpec([None], tf.int32)]
@@ -157,6 +156,8 @@ def alltoall(
     return output if splits is None else (output, received)
 
 
-def _even(tensor: torch.Tensor, ranks: int) -> list[int] | None:
-    rows = tensor.shape[0] if tensor.dim() else 0
-    return None if rows % ranks else [rows // ranks] * ranks  # None: for the message
+def _splits(splits: Any) -> Any:
+    counts = tf.convert_to_tensor(splits)
+    if not counts.dtype.is_integer:
+        raise ValueError(f"alltoall wants splits that are integers, got {counts.dtype.name}")
+    return tf.cast(counts, tf.int32)

@@ -107,19 +107,15 @@ class _Broadcast(torch.autograd.Function):
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, splits: Any, name: Any, members: Any) -> Any:
-        ranks = members.size() if PROCESS.standing.arrived else 1
-        given = splits if splits is not None else [tensor.shape[0] // ranks] * ranks
-        if splits is None and tensor.shape[0] % ranks:
-            given = None  # for the message
-        output, received = ops.synchronize(ops.alltoall_async(tensor, given, name, members))
+        output, received = ops.alltoall_both(tensor, splits, name, members)
         ctx.received, ctx.members = received, members
         ctx.mark_non_differentiable(received)
         return output, received
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        handle = ops.alltoall_async(grads[0].contiguous(), ctx.received, None, ctx.members)
-        return ops.synchronize(handle)[0], None, None, None
+        back, _ = ops.alltoall_both(grads[0].contiguous(), ctx.received, None, ctx.members)
+        return back, None, None, None
 
 
 class _Reducescatter(torch.autograd.Function):

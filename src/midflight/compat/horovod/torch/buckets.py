@@ -21,6 +21,7 @@ class Slot:
     name: str
     bucket: "Bucket"
     delay: int  # backward passes until its gradient is complete
+    sparse: bool = False  # its last gradient was, so that a missing one is, too
 
 
 @dataclass(eq=False)

@@ -54,6 +54,16 @@ def broadcast_optimizer_state(
     received = broadcast_object(own, root_rank, "optimizer_state", process_set)
     if rank() != root_rank and received is not None:
         load(optimizer, received)
+    if not optimizer.state and not isinstance(optimizer, torch.optim.SparseAdam):
+        _make_gradients(optimizer)
+
+
+def _make_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Scripts find gradients after this, as Horovod makes them in order to make the state."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
 
 
 def broadcast_object(

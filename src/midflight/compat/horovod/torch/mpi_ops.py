@@ -5,7 +5,7 @@ Every call becomes one named request of the engine. A tensor that needs a gradie
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -218,7 +218,9 @@ def sparse_allreduce_async(
         all_values, all_indices = synchronize(second), synchronize(first)
         if op == Average:
             all_values = all_values / process_set.size()
-        return torch.sparse_coo_tensor(all_indices.transpose(0, 1), all_values, tensor.shape)
+        return torch.sparse_coo_tensor(
+            all_indices.transpose(0, 1), all_values, tensor.shape, check_invariants=False
+        )
 
     return finish
 
@@ -297,27 +299,72 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    """For the tensor alone; with `splits` also how many rows came from each rank."""
+    alone = splits is None
+    return _alltoall(tensor, splits, name, process_set, lambda both: both[0] if alone else both)
+
+
+def alltoall_both(
+    tensor: Tensor,
+    splits: Tensor | Sequence[int] | None,
+    name: str | None,
+    process_set: ProcessSet,
+) -> tuple[Tensor, Tensor]:
+    """The tensor, and how many rows came from each rank."""
+    output, received = synchronize(_alltoall(tensor, splits, name, process_set, tuple))
+    return output, received
+
+
+def _alltoall(
+    tensor: Tensor,
+    splits: Tensor | Sequence[int] | None,
+    name: str | None,
+    process_set: ProcessSet,
+    after: Callable[[Any], Any],
+) -> int:
     check(tensor)
-    rows = tensor.shape[0] if tensor.dim() else 0
-    ranks = process_set.size() if PROCESS.standing.arrived else 1
-    counts = [int(count) for count in splits] if splits is not None else _even(rows, ranks)
-    if splits is not None and len(counts) != ranks and PROCESS.standing.arrived:
-        raise ValueError(f"alltoall wants one split per rank ({ranks}), got {len(counts)}")
+    ranks = process_set.size() if PROCESS.standing.arrived else 0
+    counts: list[int] = []
+    problem = ""
+    try:
+        counts = _counts(tensor, splits, ranks)
+    except ValueError as error:  # the others wait for this rank: all of them hear it
+        problem = str(error)
+    named = PROCESS.name("alltoall", name, process_set.process_set_id)
+    asked = request(
+        words.ALLTOALL,
+        named,
+        [tensor],
+        splits=tuple(counts),
+        problem=problem,
+        process_set=process_set,
+    )
+    given = tensor.detach() if problem else tensor.detach()[: sum(counts)]
+    return PROCESS.submit(Work(asked, [given], [], after))
+
+
+def _counts(tensor: Tensor, splits: Tensor | Sequence[int] | None, ranks: int) -> list[int]:
+    """How many rows go to whom; `ranks` is 0 where the others are not known yet."""
+    if not tensor.dim():
+        raise ValueError("alltoall wants a tensor with at least one dimension")
+    rows = tensor.shape[0]
+    if splits is None:
+        if rows % (ranks or 1):
+            raise ValueError(
+                f"alltoall without splits wants rows that divide by {ranks} ranks, got {rows}"
+            )
+        return [rows // (ranks or 1)] * (ranks or 1)
+    given = torch.as_tensor(splits)
+    if given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
+        raise ValueError(f"alltoall wants splits that are integers, got {given.dtype}")
+    if given.dim() != 1 or (ranks and len(given) != ranks):
+        raise ValueError(f"alltoall wants splits of the shape [{ranks}], got {list(given.shape)}")
+    counts = [int(count) for count in given]
+    if min(counts) < 0:
+        raise ValueError(f"alltoall wants splits of 0 or more rows, got {counts}")
     if sum(counts) > rows:
         raise ValueError(f"the splits of an alltoall sum up to {sum(counts)} of {rows} rows")
-    named = PROCESS.name("alltoall", name, process_set.process_set_id)
-    asked = request(words.ALLTOALL, named, [tensor], splits=tuple(counts), process_set=process_set)
-    given = tensor.detach()[: sum(counts)]
-    alone = splits is None
-    return PROCESS.submit(Work(asked, [given], [], lambda both: both[0] if alone else both))
-
-
-def _even(rows: int, ranks: int) -> list[int]:
-    if rows % ranks:
-        raise ValueError(
-            f"alltoall without splits wants rows that divide by {ranks} ranks, got {rows}"
-        )
-    return [rows // ranks] * ranks
+    return counts
 
 
 # --- reducescatter -------------------------------------------------------------------------

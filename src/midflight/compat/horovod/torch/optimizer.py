@@ -91,10 +91,14 @@ class Methods:
             groups, count = None, groups
         self._buckets = arrange(self._named, self._passes, groups, count)
         self._slots = {s.parameter: s for bucket in self._buckets for s in bucket.slots}
+        for slot in self._slots.values():
+            slot.sparse = isinstance(self, torch.optim.SparseAdam)
 
     # --- during backward --------------------------------------------------------------------
 
     def _hook(self, slot: Slot, parameter: Tensor) -> None:
+        if not self._takes_part:
+            return
         slot.delay -= 1
         if slot.delay > 0:
             return
@@ -103,8 +107,14 @@ class Methods:
         self._computed = True
         bucket = slot.bucket
         bucket.complete += 1
-        if bucket.complete == len(bucket.slots) and PROCESS.standing.arrived:
+        if bucket.complete == len(bucket.slots):
             self._send(bucket)
+
+    @property
+    def _takes_part(self) -> bool:
+        """A rank that is not in the optimizer's process set trains by itself."""
+        members: ProcessSet = self._options["process_set"]
+        return PROCESS.standing.arrived and members.included()
 
     def _send(self, bucket: Bucket) -> None:
         """Hand a bucket's gradients over; those that are missing count as zeros."""
@@ -112,9 +122,10 @@ class Methods:
         dense: list[Slot] = []
         for slot in bucket.slots:
             grad = slot.parameter.grad
+            slot.sparse = slot.sparse if grad is None else grad.is_sparse
             if grad is None:
-                slot.parameter.grad = torch.zeros_like(slot.parameter)
-            elif grad.is_sparse and self._options["sparse_as_dense"]:
+                grad = slot.parameter.grad = _zeros(slot)
+            if grad.is_sparse and self._options["sparse_as_dense"]:
                 slot.parameter.grad = grad.to_dense()
             elif grad.is_sparse:
                 members = self._options["process_set"]
@@ -162,7 +173,7 @@ class Methods:
 
     def synchronize(self) -> None:
         """Wait until the gradients of all ranks are in `.grad`."""
-        if PROCESS.standing.arrived and self._any_gradient():
+        if self._takes_part and self._any_gradient():
             for bucket in self._buckets:
                 if not bucket.sent:
                     self._send(bucket)
@@ -235,6 +246,16 @@ class Methods:
         self._begin_anew()
         self._synchronized = False
         return super(self.__class__, self).load_state_dict(*args, **kwargs)  # type: ignore[misc]
+
+
+def _zeros(slot: Slot) -> Tensor:
+    """What counts for a gradient that is missing."""
+    parameter = slot.parameter
+    if not slot.sparse:
+        return torch.zeros_like(parameter)
+    rows = parameter.new_zeros((0, *parameter.shape[1:]))  # as of an embedding: whole rows
+    index = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
+    return torch.sparse_coo_tensor(index, rows, parameter.shape, check_invariants=False)
 
 
 def DistributedOptimizer(  # noqa: PLR0913 - Horovod's name and signature

@@ -6,14 +6,14 @@ ranks, so that ranks may have batches of different sizes, and autograd goes thro
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from midflight.compat.horovod.common.basics import size
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.autograd import allreduce
+from midflight.runtime.torch_private import BatchNormBase
 
 
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(BatchNormBase):
     """In training and with several ranks, normalises over all of them."""
 
     def _check_input_dim(self, input: Tensor) -> None:

@@ -84,18 +84,18 @@ def all_reduce_int_sum(x: int) -> int:
 
 def resize(n: int | None = None) -> tuple[bool, bool]:
     """(changed, detached). With a size: ask for it and wait. Without: follow what was asked for."""
-    return peer().boundary() if n is None else sizes.resize(peer(), int(n))
+    return sizes.follow(peer()) if n is None else sizes.resize(peer(), int(n))
 
 
 def propose_new_size(new_size: int) -> None:
-    """Ask for a size; a later `resize()` sees the change."""
+    """Ask for a size; the next `resize()` of all workers waits for the change."""
     sizes.propose(peer(), int(new_size))
 
 
 def change_cluster(progress: int) -> tuple[bool, bool]:
     """As `resize()`, telling how far this worker is. Workers stay, none is started anew."""
     peer().progress = int(progress)
-    return peer().boundary()
+    return sizes.follow(peer())
 
 
 def init_progress() -> int:

@@ -1,0 +1,53 @@
+"""`elasticPolicy` of a PyTorchJob, for commands that start torchrun in every pod.
+
+Such a command brings a launcher for its own node and no more, so each pod runs it, as under
+Kubeflow's operator, and the torchruns of all pods meet at the master. What Kubeflow's operator
+tells them through `PET_*` variables is told here too; a flag of the command itself wins.
+"""
+
+from midflight.backends.words import runs_torchrun
+from midflight.controller.roster import is_elastic
+from midflight.controller.spec import Kind, Spec
+from midflight.kubernetes import names
+from midflight.kubernetes.resources import fields
+from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.templates import part
+
+BACKEND = "c10d"
+
+
+def torchrun_in_every_pod(spec: Spec) -> bool:
+    """Only `run_in` other than auto has the command run somewhere else."""
+    elastic = spec.kind is Kind.PYTORCHJOB and is_elastic(spec)
+    return elastic and runs_torchrun(spec.command, spec.run_in)
+
+
+def rendezvous_port(obj: Object) -> int:
+    policy, path = part(obj, "spec.elasticPolicy")
+    return fields.whole(policy, "rdzvPort", path) or names.MASTER_PORT
+
+
+def torchrun_variables(obj: Object, spec: Spec) -> dict[str, str]:
+    """The same in all pods: who joins is for the rendezvous to say."""
+    policy, path = part(obj, "spec.elasticPolicy")
+    host = fields.text(policy, "rdzvHost", path) or names.master_service(spec.name)
+    found = {
+        "PET_RDZV_BACKEND": fields.text(policy, "rdzvBackend", path) or BACKEND,
+        "PET_RDZV_ENDPOINT": f"{host}:{rendezvous_port(obj)}",
+        "PET_RDZV_ID": fields.text(policy, "rdzvId", path) or spec.name,
+        "PET_NNODES": f"{spec.least}:{spec.most}",
+        "PET_NPROC_PER_NODE": spec.nproc_per_node or str(max(spec.gpus, 1)),
+    }
+    if settings := _settings(policy, path):
+        found["PET_RDZV_CONF"] = settings
+    if (restarts := fields.whole(policy, "maxRestarts", path)) is not None:
+        found["PET_MAX_RESTARTS"] = str(restarts)
+    return found
+
+
+def _settings(policy: Object, path: str) -> str:
+    pairs = enumerate(fields.objects(policy, "rdzvConf", path))
+    return ",".join(
+        "=".join(fields.text(pair, key, f"{path}.rdzvConf[{number}]") for key in ("key", "value"))
+        for number, pair in pairs
+    )

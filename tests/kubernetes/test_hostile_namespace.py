@@ -1,0 +1,199 @@
+"""A namespace that does its worst beside one that has little to do.
+
+The operator's own code runs against an API server in memory that answers at once, so all the time
+that passes is the operator's.
+"""
+
+import asyncio
+import copy
+import time
+from typing import Any
+
+import pytest
+from midflight.kubernetes.operator.reconciler import JobReconciler
+
+from midflight.controller.state import Job, Phase
+from midflight.errors import UsageError
+from midflight.kubernetes import names
+from midflight.kubernetes.operator import reconciler
+from midflight.kubernetes.operator.cache import Cache
+from midflight.kubernetes.operator.decision import Decision
+from midflight.kubernetes.operator.executor import Executor
+from midflight.kubernetes.operator.observed import Observed
+from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.resources.job_spec import spec_of
+from midflight.kubernetes.resources.status import Saved
+from tests.kubernetes.job_objects import Json, pytorch_job, training_job
+from tests.kubernetes.jobs import NOW, pod
+
+HOSTILE_JOBS, SECONDS = 4, 4.0  # a holder of the lease counts on it for so long
+
+
+class ApiServer:
+    """Takes what it is given; `created` are namespaces and names of pods."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Json] = {}
+        self.created: set[tuple[str, str]] = set()
+        self.version = 0
+        self.quiet = asyncio.Event()  # its last pod has been created
+        self.released = asyncio.Event()  # something was handed to the garbage collector
+
+    def _store(self, obj: Json) -> Json:
+        self.version += 1
+        made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
+        self.objects[obj["kind"], made["metadata"]["namespace"], made["metadata"]["name"]] = made
+        return made
+
+    async def create(self, obj: Json) -> Json:
+        await asyncio.sleep(0)
+        meta = {"uid": str(self.version), "creationTimestamp": "2026-01-01T00:00:00Z"}
+        if obj["kind"] == "Pod":
+            self.created.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+            if {("quiet", "small-launcher"), ("quiet", "small-worker-1")} <= self.created:
+                self.quiet.set()
+        return self._store({**obj, "metadata": {**obj["metadata"], **meta}})
+
+    async def replace(self, obj: Json, status: bool = False) -> Json:
+        await asyncio.sleep(0)
+        return self._store(obj)
+
+    async def patch(self, kind: str, namespace: str, name: str, change: Json) -> Json:
+        await asyncio.sleep(0)
+        found = copy.deepcopy(self.objects[kind, namespace, name])
+        found["metadata"] |= change.get("metadata", {})
+        return self._store(found)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json:
+        return self.objects[kind, namespace, name]
+
+    async def delete_in_foreground(self, kind: str, namespace: str, name: str) -> None:
+        del self.objects[kind, namespace, name]["metadata"]["deletionTimestamp"]
+        self.released.set()
+
+
+class Operator:
+    def __init__(self) -> None:
+        self.api: Any = ApiServer()
+        kinds = (names.TRAININGJOB, names.PYTORCHJOB)
+        self.cache = Cache(self.api, "*", kinds, lambda key: None)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def submit(self, obj: Json) -> None:
+        self.cache.put(self.api._store(obj))
+        identity = (obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"])
+
+        def executor(tell: Any) -> Executor:
+            cache = self.cache
+            return Executor(self.api, PodDefaults(), b"key", tell, cache.put, cache.clock)
+
+        made = JobReconciler(self.cache, executor, identity)
+        self.tasks.append(asyncio.create_task(made.run()))
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def job(namespace: str, name: str, workers: int, command: str) -> Json:
+    obj = training_job(["sh", "-c", command])
+    created = {"uid": f"{namespace}/{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    obj["metadata"] |= {"namespace": namespace, "name": name, **created}
+    obj["spec"]["etReplicaSpecs"]["worker"] |= {"replicas": workers, "maxReplicas": workers}
+    return obj
+
+
+def test_a_job_begins_in_time_beside_a_namespace_of_large_jobs_with_long_commands():
+    async def check() -> tuple[float, float]:
+        operator = Operator()
+        command = "python " + "-u " * 40_000
+        for number in range(HOSTILE_JOBS):
+            operator.submit(job("hostile", f"large-{number}", 1000, f"{command} {number}"))
+        slowest = asyncio.create_task(longest_stall())
+        await asyncio.sleep(0)
+        began = time.process_time()
+        operator.submit(job("quiet", "small", 2, "python train.py"))
+        await asyncio.wait_for(operator.api.quiet.wait(), 60)
+        took = time.process_time() - began
+        slowest.cancel()
+        await operator.close()
+        return took, await slowest
+
+    took, stall = asyncio.run(check())
+    assert took < SECONDS
+    assert stall < SECONDS / 2
+
+
+async def longest_stall() -> float:
+    """How long nobody else had a turn."""
+    worst = 0.0
+    try:
+        while True:
+            before = time.process_time()
+            await asyncio.sleep(0)
+            worst = max(worst, time.process_time() - before)
+    except asyncio.CancelledError:
+        return worst
+
+
+def test_a_job_that_cannot_be_reconciled_can_be_deleted(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(reconciler, "Decision", fail)
+    monkeypatch.setattr(reconciler, "FIRST_PAUSE", 0.001)
+
+    async def check() -> None:
+        operator = Operator()
+        obj = job("quiet", "small", 2, "python train.py")
+        gone = {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": [names.FINALIZER]}
+        obj["metadata"] |= gone
+        operator.submit(obj)
+        await asyncio.wait_for(operator.api.released.wait(), 10)
+        await operator.close()
+
+    asyncio.run(check())
+
+
+def test_a_pass_over_a_thousand_pods_takes_a_fraction_of_a_second():
+    obj = job("a", "large", 1000, "python train.py")
+    spec = spec_of(obj)
+    first = Decision(Saved(Job(spec, "u", NOW, spec.workers)), spec, Observed(NOW))
+    assert first.job is not None
+    up = {name: pod(name) for name in first.job.instances}
+    began = time.process_time()
+    second = Decision(Saved(first.job, 1, 1000), spec, Observed(NOW + 1, pods=up))
+    assert second.job is not None and second.job.phase is Phase.RUNNING
+    assert time.process_time() - began < 0.5  # 2.6 s, when each pod was a pass of its own
+
+
+# --- bounds --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1001, 100_000, 999_999])
+def test_no_job_has_more_workers_than_its_state_has_room_for(number: int):
+    with pytest.raises(UsageError, match=r"worker.replicas is invalid: wanted at most 1000"):
+        spec_of(job("a", "b", number, "python train.py"))
+    with pytest.raises(UsageError, match=r"Worker.replicas is invalid: wanted at most 1000"):
+        spec_of(pytorch_job(workers=number))
+
+
+def test_a_larger_bound_means_the_largest_that_there_is():
+    obj = training_job()
+    obj["spec"]["etReplicaSpecs"]["worker"]["maxReplicas"] = 100_000
+    assert spec_of(obj).most == 1000
+    assert spec_of(pytorch_job(elasticPolicy={"minReplicas": 1, "maxReplicas": 5000})).most == 1000
+
+
+def test_a_word_that_no_program_can_be_started_with_is_refused():
+    with pytest.raises(UsageError, match=r"command\[2\] is too long: Linux takes at most 131071"):
+        spec_of(job("a", "b", 1, "x" * 131_072))
+
+
+def test_a_template_that_is_too_large_for_a_thousand_pods_is_refused():
+    obj = training_job()
+    spec = obj["spec"]["etReplicaSpecs"]["worker"]["template"]["spec"]
+    spec["containers"][0]["env"] = [{"name": f"V{n}", "value": "x" * 100} for n in range(2500)]
+    with pytest.raises(UsageError, match=r"worker.template is too large: wanted at most 262144"):
+        spec_of(obj)

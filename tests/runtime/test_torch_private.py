@@ -1,0 +1,275 @@
+"""Each private interface of torch exists on the installed version, and does what we need of it.
+
+`make test-torch VERSION=...` runs these on another version.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import midflight
+from midflight import errors
+from midflight.runtime import torch_private
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.standing import Standing
+from tests.runtime.handing import together
+from tests.runtime.worlds import connected
+
+SOURCE = Path(midflight.__file__).parent
+NAMES = [item.name for item in torch_private.INTERFACES]
+GROUP = "distributed.ProcessGroup"
+GLOO = "distributed.ProcessGroupGloo"
+DDP = "nn.parallel.DistributedDataParallel"
+PROVEN: set[str] = set()
+
+Test = Callable[..., None]
+
+
+def proves(*names: str) -> Callable[[Test], Test]:
+    """The test is about these interfaces."""
+    PROVEN.update(names)
+    return lambda test: test
+
+
+@pytest.fixture
+def pair() -> Iterator[list[Group]]:
+    with connected(2) as groups:
+        yield groups
+
+
+# --- all of them --------------------------------------------------------------------------------
+
+
+def test_this_torch_has_every_interface() -> None:
+    assert torch_private.missing() == []
+    torch_private.check()
+
+
+def test_every_interface_has_a_test_and_a_reason() -> None:
+    nccl = {name for name in NAMES if "NCCL" in name}  # proven by tests/e2e/test_gpu.py
+    assert set(NAMES) - nccl == PROVEN
+    assert all(item.why for item in torch_private.INTERFACES)
+
+
+@pytest.mark.parametrize("start", [midflight.join, Standing], ids=["join", "drop-in"])
+def test_a_torch_that_lacks_one_is_named_at_the_start(
+    start: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch, "_foreach_copy_")
+    with pytest.raises(errors.TorchUnsupported) as raised:
+        start()
+    told = str(raised.value)
+    assert f"torch {torch.__version__} lacks" in told
+    assert "torch._foreach_copy_ (one call for many small copies)" in told
+    assert "Install a torch" in told
+
+
+def test_no_other_module_uses_a_private_name_of_torch() -> None:
+    private = {part for name in NAMES for part in name.split(".") if part.startswith("_")}
+    private |= {"_metadata", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
+    own = SOURCE / "runtime" / "torch_private.py"
+    found = []
+    for folder in ("runtime", "compat"):
+        for path in (SOURCE / folder).rglob("*.py"):
+            if path != own:
+                where = path.relative_to(SOURCE)
+                found += [f"{where}:{line} {name}" for line, name in _uses(path, private)]
+    assert not found, f"these belong into runtime/torch_private.py: {found}"
+
+
+def _uses(path: Path, private: set[str]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and re.match(r"torch\b", node.module or ""):
+            for name in (node.module or "").split(".") + [alias.name for alias in node.names]:
+                if name.startswith("_"):
+                    yield node.lineno, name
+        if isinstance(node, ast.Attribute):
+            of_torch = node.attr.startswith("_") and ast.unparse(node.value).startswith("torch")
+            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "torch_private")
+            if (of_torch and not node.attr.startswith("__")) or (node.attr in private and not own):
+                yield node.lineno, node.attr
+
+
+# --- process groups -----------------------------------------------------------------------------
+
+
+@proves(
+    f"{GROUP}._register_backend",
+    f"{GROUP}._set_default_backend",
+    f"{GROUP}._set_group_name",
+    f"{GLOO}._Options",
+    f"{GLOO}.create_device",
+)
+def test_a_group_is_assembled_without_the_default_group(pair: list[Group]) -> None:
+    tensors = [torch.ones(2), torch.ones(2)]
+    together(
+        *(
+            lambda group=group, tensor=tensor: group.pg.allreduce([tensor]).wait()
+            for group, tensor in zip(pair, tensors, strict=True)
+        )
+    )
+    assert [tensor.tolist() for tensor in tensors] == [[2.0, 2.0]] * 2
+    assert not dist.is_initialized()
+    assert pair[0].pg.group_name == "midflight-3"
+
+
+@proves(f"{GROUP}._get_backend", f"{GROUP}._device_types")
+def test_a_group_tells_its_devices_and_their_backends(pair: list[Group]) -> None:
+    assert torch_private.device_types(pair[0].pg) == ["cpu"]
+    assert torch_private.backend_name(pair[0].pg, "cpu") == "gloo"
+    assert torch_private.backend_name(pair[0].pg, "cuda") is None
+    assert torch_private.backend_name(pair[0].control, "cpu") == "gloo"
+
+
+@proves(f"{GROUP}._allgather_base", f"{GROUP}._reduce_scatter_base")
+def test_the_flat_gather_goes_through_the_operations_that_we_replace(pair: list[Group]) -> None:
+    def gather(group: Group) -> list[float]:
+        flat = torch.empty(2)
+        group.public._allgather_base(flat, torch.tensor([float(group.rank)])).wait()
+        return flat.tolist()
+
+    gathered = together(*(lambda group=group: gather(group) for group in pair))
+    assert gathered == [[0.0, 1.0]] * 2
+    assert callable(pair[0].public._reduce_scatter_base)
+
+
+@proves(f"{GLOO}._set_default_timeout")
+def test_the_deadline_of_collectives_is_not_that_of_connecting() -> None:
+    store = dist.HashStore()
+    backends = together(
+        *(
+            lambda rank=rank: torch_private.gloo_backend(store, rank, 2, "127.0.0.1", 60.0)
+            for rank in range(2)
+        )
+    )
+    torch_private.set_timeout(backends[0], 0.2)
+    with pytest.raises(RuntimeError, match=r"(?i)timed? ?out"):
+        backends[0].allreduce([torch.ones(1)], dist.AllreduceOptions()).wait()
+
+
+# --- DistributedDataParallel --------------------------------------------------------------------
+
+
+@proves(f"{DDP}._pre_forward", f"{DDP}._post_forward", "distributed.Reducer._rebuild_buckets")
+def test_ddp_averages_the_gradients_of_a_module_that_is_called_by_itself(
+    pair: list[Group],
+) -> None:
+    def train(group: Group) -> tuple[list[bool], list[Tensor]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+        ddp = DistributedDataParallel(model, process_group=group.pg, **torch_private.QUIET_DDP)
+        rebuilt = []
+        for _ in range(3):
+            rebuilt.append(torch_private.rebuild_buckets(ddp))
+            given = torch.full((1, 2), float(group.rank + 1))
+            (args, kwargs) = torch_private.before_forward(ddp, (given,), {})
+            output = torch_private.after_forward(ddp, model(*args, **kwargs))
+            model.zero_grad()
+            output.sum().backward()
+        return rebuilt, [p.grad for p in model.parameters() if p.grad is not None]
+
+    (rebuilt, first), (_, second) = together(*(lambda g=group: train(g) for group in pair))
+    assert rebuilt == [False, True, False]
+    assert all(map(torch.equal, first, second))
+    assert first[-1].item() == 1.0
+
+
+@proves("nn.parallel.distributed._find_tensors")
+def test_all_tensors_of_an_output_are_found() -> None:
+    one, two, three = (torch.zeros(1) for _ in range(3))
+    found = torch_private.tensors_in({"a": one, "b": [two, (three, "no tensor")]})
+    assert {id(tensor) for tensor in found} == {id(one), id(two), id(three)}
+
+
+@proves("autograd.Variable._execution_engine")
+def test_an_action_after_the_backward_pass_comes_when_all_gradients_are_there() -> None:
+    weights = torch.ones(2, requires_grad=True)
+    other = torch.ones(2, requires_grad=True)
+    seen: list[bool] = []
+
+    def look() -> None:
+        seen.append(weights.grad is not None and other.grad is not None)
+
+    output = weights * 2
+    output.register_hook(lambda _: torch_private.after_backward(look))
+    (output * other).sum().backward()
+    assert seen == [True]
+
+
+@proves("autograd.Variable._execution_engine")
+def test_an_error_of_such_an_action_comes_out_of_the_backward_pass() -> None:
+    weights = torch.ones(2, requires_grad=True)
+
+    def fail() -> None:
+        raise errors.WorldChanged("lost")
+
+    output = weights * 2
+    output.register_hook(lambda _: torch_private.after_backward(fail))
+    with pytest.raises(errors.WorldChanged, match="lost"):
+        output.sum().backward()
+
+
+# --- tensors and modules ------------------------------------------------------------------------
+
+
+@proves("_utils._flatten_dense_tensors", "_utils._unflatten_dense_tensors", "_foreach_copy_")
+def test_many_tensors_go_through_one_and_back() -> None:
+    tensors = [torch.arange(4.0).view(2, 2), torch.tensor(7.0)]
+    flat = torch_private.flatten(tensors)
+    assert flat.tolist() == [0, 1, 2, 3, 7]
+    targets = [torch.empty(2, 2), torch.empty(())]
+    torch_private.copy_each(targets, torch_private.unflatten(flat, targets))
+    assert all(map(torch.equal, targets, tensors))
+    places = torch_private.unflatten(flat, targets)
+    places[0].zero_()
+    assert flat.tolist() == [0, 0, 0, 0, 7], "the parts are the flat tensor's own memory"
+
+
+@proves("Tensor._version")
+def test_a_change_in_place_counts() -> None:
+    buffer = torch.zeros(2)
+    (before,) = torch_private.versions([buffer])
+    buffer.add_(1)
+    assert torch_private.versions([buffer]) == [before + 1]
+
+
+class _OwnLoading(nn.Linear):
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        """A way of its own."""
+
+
+@proves("nn.Module._load_from_state_dict")
+def test_modules_that_load_in_a_way_of_their_own_are_known() -> None:
+    hooked = nn.Linear(1, 1)
+    hooked.register_load_state_dict_post_hook(lambda module, keys: None)
+    assert torch_private.loads_plainly(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1)))
+    assert not torch_private.loads_plainly(nn.Sequential(hooked))
+    assert not torch_private.loads_plainly(nn.Sequential(_OwnLoading(1, 1)))
+
+
+def test_a_state_dict_carries_the_versions_of_its_modules() -> None:
+    module = nn.BatchNorm1d(1)
+    state = module.state_dict()
+    other = type(state)(state)
+    torch_private.copy_metadata(other, state)
+    assert module.load_state_dict(other)
+    assert other._metadata[""]["version"] == 2
+
+
+@proves("cuda._is_in_bad_fork")
+def test_where_cuda_was_not_touched_a_fork_may_use_it() -> None:
+    assert torch_private.cuda_is_lost() is False
+
+
+@proves("nn.modules.batchnorm._BatchNorm")
+def test_every_batch_norm_has_the_same_base() -> None:
+    assert issubclass(nn.BatchNorm1d, torch_private.BatchNormBase)
+    assert issubclass(nn.SyncBatchNorm, torch_private.BatchNormBase)

@@ -1,0 +1,86 @@
+"""Text that somebody else chose does not command the terminal of whoever looks at it."""
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from midflight import terminal
+from midflight.cli import main as cli
+from midflight.cli import messages, output
+from midflight.cli.verbs import version
+from midflight.terminal import Escaped, LogFilter, printable
+
+EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt\r\x7f"
+COMMANDS = ("\x1b", "\x07", "\x9b", "\r", "\x7f", "\u202e")
+
+
+def is_clean(text: str) -> bool:
+    return not any(command in text for command in COMMANDS)
+
+
+def test_control_characters_are_written_out() -> None:
+    assert printable("a\x1b[2Jb\tc\nd é 日本") == "a\\x1b[2Jb\tc\nd é 日本"
+    assert printable("\x9b\x7f\u202e") == "\\u009b\\u007f\\u202e"
+    assert is_clean(printable(EVIL))
+
+
+def test_what_is_escaped_in_json_is_still_json() -> None:
+    text = json.dumps({"message": EVIL}, ensure_ascii=False)
+    assert json.loads(printable(text)) == {"message": EVIL}
+
+
+def test_a_stream_escapes_what_is_written_to_it_and_is_else_itself() -> None:
+    inner = io.StringIO()
+    stream = Escaped(inner)
+    print(output.table(("NAME",), [(EVIL,)]), file=stream)  # type: ignore[call-overload]
+    stream.write(terminal.CLEAR)
+    assert inner.getvalue().endswith("\n" + terminal.CLEAR)
+    assert is_clean(inner.getvalue().removesuffix(terminal.CLEAR))
+    assert stream.getvalue is not None
+
+
+def test_no_verb_prints_control_characters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def hostile(argv: object) -> int:
+        print(output.fields({"Reason": EVIL}))
+        messages.plain(EVIL)
+        return 0
+
+    monkeypatch.setattr(version, "main", hostile)
+    assert cli.main(["version"]) == 0
+    said = capsys.readouterr()
+    assert "owned" in said.out and is_clean(said.out)
+    assert "owned" in said.err and is_clean(said.err)
+
+
+def test_our_own_lines_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say(f"refused agent {EVIL}")
+    assert is_clean(capsys.readouterr().err)
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def shown(*pieces: bytes) -> str:
+    return b"".join(LogFilter().pass_on(iter(pieces))).decode()
+
+
+def test_a_log_on_a_terminal_keeps_its_colours_and_loses_the_rest() -> None:
+    assert shown(b"\x1b[31mred\x1b[0m\n") == "\x1b[31mred\x1b[0m\n"
+    assert shown(b"\x1b]0;title\x07\x1b[2Jx\n") == "\\x1b]0;title\\x07\\x1b[2Jx\n"
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_log_may_come_in_any_pieces(cut: int) -> None:
+    text = "é\x1b[1;31mé\x1b[2J日\n".encode()
+    assert shown(text[:cut], text[cut:]) == "é\x1b[1;31mé\\x1b[2J日\n"
+
+
+def test_a_log_that_ends_inside_a_sequence_ends_with_it_escaped() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"x\x1b"
+
+    assert b"".join(LogFilter().pass_on(pieces())) == b"x\\x1b"
