@@ -62,6 +62,21 @@ def test_a_greedy_job_takes_the_slots_of_a_host_that_comes() -> None:
     assert len(cluster.world) == 4, "and no more than --max-np"
 
 
+def test_a_greedy_job_begins_with_all_hosts_that_are_listed_and_come_soon() -> None:
+    def listed() -> FakeCluster:
+        cluster = FakeCluster({"h9": 1}, np=2, min_np=2, max_np=4, takes_all_slots=True)
+        cluster.client(events.HostsListed, {"h0": 2, "h1": 2})
+        cluster.add_host("h0", 2)
+        return cluster.run(1.0)
+
+    cluster = listed()
+    cluster.add_host("h1", 2)
+    cluster.run_until(lambda: bool(cluster.world))
+    assert len(cluster.world) == 4
+    without = listed()
+    without.run_until(lambda: len(without.world) == 2, seconds=5.0)
+
+
 def test_a_greedy_job_takes_the_slots_that_a_host_gets() -> None:
     cluster = FakeCluster({"h0": 1}, np=1, min_np=1, max_np=9, takes_all_slots=True).run(3.0)
     cluster.agents["h0"].slots = 3

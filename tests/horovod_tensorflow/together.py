@@ -378,7 +378,25 @@ def errors_in_graphs() -> None:
     raises(ValueError, "built first", lambda: hvd.elastic.TensorFlowKerasState(unbuilt))
 
 
+def first_collective_in_a_second_trace() -> None:
+    """As in Horovod's own example: the first trace builds the model and reduces nothing."""
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+
+    @tf.function
+    def step(x: Any, allreduce: bool = True) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x))
+        if allreduce:
+            tape = hvd.DistributedGradientTape(tape)
+        return tape.gradient(loss, model.trainable_variables)
+
+    mine, both = tf.constant(of(RANK)), np.stack([of(0), of(1)])
+    step(mine, allreduce=False)
+    equal(step(mine)[0], np.stack([both.sum(1).mean(0)] * 2, 1))
+
+
 CHECKS = (
+    first_collective_in_a_second_trace,
     reductions,
     sparse_reductions,
     gathering_and_sharing_out,

@@ -115,7 +115,7 @@ def test_what_breaks_in_a_world_that_was_left_at_a_switch_is_no_news(stays: bool
         if stays:
             member.hear(Prepare(after, ()))
         member.hear(Switch(after, (), 6))
-        assert isinstance(member.next_order(6), Enter if stays else Leave)
+        assert isinstance(block(member.next_order(6)), Enter if stays else Leave)
         assert member.group is not None
         member.broke(member.group, 6, "another member has gone")
         member.say_settled(2)
@@ -133,6 +133,36 @@ def sigterm_as_notice(member: Membership, seconds: float) -> Iterator[None]:
     member.leave_on_sigterm(seconds)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_sigterm_is_the_scripts_again_when_its_job_is_over(dismissed: bool) -> None:
+    """One that the others go on without ends at once: its agent's signal changes nothing then."""
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    try:
+        member.leave_on_sigterm(30.0)
+        ours = signal.getsignal(signal.SIGTERM)
+        assert ours is not before
+        if dismissed:
+            member.hear(Dismiss("it is not needed any more", failed=False))
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is (ours if dismissed else before)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_that_the_script_has_set_meanwhile_stays() -> None:
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        member.leave_on_sigterm(30.0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -205,7 +205,6 @@ class Training:
         if not order.planned or newcomer or received:
             self._schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
-        self.has_left = False
 
     def _claim(self, rank: int) -> Claim:
         if not self.holds_state:

@@ -34,6 +34,9 @@ Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never 
 
 
 class Request(Protocol):
+    size: int
+    refusal: str  # why it will not happen
+
     def is_open(self, size: int) -> bool:
         """Whether it waits for an answer, in a job of this size."""
         ...

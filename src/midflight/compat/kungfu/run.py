@@ -74,6 +74,8 @@ def _builtin(flags: RunFlags) -> ConfigServer | None:
     token = read_token(Path(flags.token_file)) if flags.token_file else None
     server = ConfigServer(port=flags.builtin_port, token=token)
     server.start()
+    if token is None:
+        say("warning: every user of this machine can change the cluster; see -config-token-file")
     return server
 
 

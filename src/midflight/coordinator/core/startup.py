@@ -14,6 +14,8 @@ from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage, St
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
 
+LISTED_SECONDS = 3.0  # for other hosts that are listed, when there are slots for the minimum
+
 
 def begin(draft: Draft) -> None:
     """In STARTING: launch the first members once there is room for them."""
@@ -26,7 +28,8 @@ def begin(draft: Draft) -> None:
     late = late or (state.spec.eager and hosts.all_listed_are_there(state, draft.now))
     if state.spec.dialect.last_call is not None:
         late = _last_call_is_over(draft, room, state.spec.dialect.last_call)
-    if room >= state.wanted or (late and room >= state.spec.min_np):
+    enough = room >= state.wanted and not _more_are_listed(draft, room)
+    if enough or (late and room >= state.spec.min_np):
         count = min(room, state.wanted)
         draft.set(launched_at=draft.now)
         launch(draft, count, ranked=True)
@@ -37,6 +40,16 @@ def begin(draft: Draft) -> None:
             f"slots for {state.spec.min_np} members were wanted, {room} were found within "
             f"{_patience(state.spec):g} s ({hosts.describe_capacity(state, draft.now)})",
         )
+
+
+def _more_are_listed(draft: Draft, room: int) -> bool:
+    """A job that takes all slots begins with those of the hosts that are about to come, too."""
+    state = draft.state
+    if not state.spec.dialect.takes_all_slots or state.listed is None:
+        return False
+    if hosts.all_listed_are_there(state, draft.now):
+        return False
+    return not _last_call_is_over(draft, room, LISTED_SECONDS)
 
 
 def _last_call_is_over(draft: Draft, room: int, last_call: float) -> bool:

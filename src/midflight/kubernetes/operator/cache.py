@@ -1,4 +1,4 @@
-"""The cache that the loops of all jobs share: informers and their indices, the API and the clock."""
+"""The cache that the loops of all jobs share: informers, their indices, the API and the clock."""
 
 import time
 from collections.abc import Callable

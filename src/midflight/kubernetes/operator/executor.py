@@ -43,7 +43,7 @@ CALLER = "midflight-operator"
 AT_ONCE = 16  # requests of one job at a time
 PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
 END_SECONDS = 3.0  # for a training to end before its pods are told to
-READABLE = ("Pod", "ConfigMap")  # the operator may read these, and sees whose they are
+UNREADABLE = ("Secret", "Event")  # of all others the operator sees whose they are
 RETRY = 1.0  # seconds until a pod that could not be created is tried again
 SHORTEST_GRACE = 1  # seconds; 0 would take the pod off the list while it may still run
 
@@ -152,7 +152,7 @@ class Executor:
         try:
             made = await self.api.create(obj)
         except Exists:
-            if obj["kind"] not in READABLE:
+            if obj["kind"] in UNREADABLE:
                 return
             made = await self._adopt(obj)
         except (NotFound, UnknownKind):
@@ -169,7 +169,7 @@ class Executor:
     async def _adopt(self, obj: Object) -> Object:
         """The one that is there already, if it belongs to this job."""
         kind, meta = obj["kind"], obj["metadata"]
-        found = await self.api.get(kind, meta["namespace"], meta["name"])
+        found = await self.api.get(kind, meta["namespace"], meta["name"], obj["apiVersion"])
         if not _owners(found) & _owners(obj):
             text = f"there is a {kind} {meta['name']} already that is not this job's"
             raise Rejected(409, f"{text}: delete it, or give the job another name")

@@ -25,9 +25,11 @@ from midflight.kubernetes.operator import admission, scale_objects
 from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
+from midflight.kubernetes.operator.event_recorder import on_job_without_pod
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.operator.observed import Observed, Pods
+from midflight.kubernetes.operator.remarks import remarks
 from midflight.kubernetes.resources import replicas, status, summary
 from midflight.kubernetes.resources.job_spec import spec_of
 
@@ -58,6 +60,7 @@ class KubernetesPlace:
         self._written: int | None = None  # replicas, into the spec, since the last look
         self._uid = ""
         self._refused = False  # what its spec says now
+        self._remarked: int | None = None  # the generation of the object that was remarked on
         self._release_by: float | None = None  # its dependents are waited for until then
         self._begun = 0  # passes that have not come to their end since the last one that did
 
@@ -96,6 +99,7 @@ class KubernetesPlace:
             if obj["metadata"].get("deletionTimestamp"):
                 await self._release(obj)
             return None
+        self._remark(obj)
         if not is_claimed(obj):
             obj = await self._claim(obj)
         if (saved := await self._read(obj, spec)) is None:
@@ -105,6 +109,14 @@ class KubernetesPlace:
         self.cluster = _cluster(saved, spec)
         self._decision = Decision(saved, spec, self._look(obj, restarted))
         return self._decision.steps
+
+    def _remark(self, obj: Object) -> None:
+        """Once for each spec that the object has had."""
+        generation = obj["metadata"].get("generation")
+        if not self._refused and self._remarked != generation:
+            self._remarked = generation
+            for reason, text in remarks(obj, self._pods().values()):
+                admission.warn(self._cache, obj, reason, text)
 
     async def _read(self, obj: Object, spec: Spec) -> status.Saved | None:
         try:
@@ -225,6 +237,7 @@ class KubernetesPlace:
         assert self._saved is not None
         for record in [*(noted.record for noted in records), *self._decision.records]:
             if not _is_said_already(record, self._pods()):
+                record = on_job_without_pod(record, self._pods())
                 self._cache.recorder.note(self._object, record)
         if (job := cluster.jobs.get(self.name)) is None:
             await self._release(self._object)  # that it is gone needs no other record
@@ -243,7 +256,9 @@ class KubernetesPlace:
         obj = self._object
         for _ in range(TRIES):
             now = self._cache.clock()
-            shown = status.write(saved, obj.get("status") or {}, now, self._summary(obj, saved.job))
+            seen = status.Seen(self._pods(), replicas.has_no_master(obj))
+            summed = self._summary(obj, saved.job)
+            shown = status.write(saved, obj.get("status") or {}, now, summed, seen)
             shown["observedGeneration"] = obj["metadata"].get("generation")
             try:
                 made = await self._cache.api.replace({**obj, "status": shown}, status=True)

@@ -98,6 +98,7 @@ class Membership:
         self._leaving = False
         self._finished = False
         self._idle = False  # nothing is left to be trained here: it waits to be let go
+        self._sigterm_handler: Callable[..., None] | None = None
         self._leave_until: float | None = None  # when this process will be ended
         self.link = self._make_link(env, secret)
 
@@ -367,12 +368,21 @@ class Membership:
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             pid = os.getpid()  # a DataLoader's worker inherits the handler, but is no member
-            signal.signal(
-                signal.SIGTERM,
-                lambda *_: self.leave_on_notice(grace) if os.getpid() == pid else None,
-            )
+
+            def handle(*_: object) -> None:
+                if os.getpid() == pid:
+                    self.leave_on_notice(grace)
+
+            signal.signal(signal.SIGTERM, handle)
+            self._sigterm_handler = handle
 
     def close(self) -> None:
+        """SIGTERM is the script's again, unless this process is on its way out: then it ends."""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        goes_on = self._finished or self._dismissed is None
+        handler = self._sigterm_handler
+        if handler and on_main_thread and goes_on and signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.link.close()
 
     def leave_on_notice(self, seconds: float) -> None:

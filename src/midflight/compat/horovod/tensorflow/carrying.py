@@ -9,11 +9,14 @@ through the host's memory, also what lies on a GPU, and XLA cannot compile it.
 """
 
 import functools
+import importlib
+import os
 import re
 import warnings
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,6 +29,10 @@ from midflight.compat.horovod.engine.process import PROCESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Work = Callable[[list[Tensor]], Sequence[Tensor]]
+
+# Keras 3, or with TensorFlow's own switch Keras 2 from the package tf-keras, as in `tf.keras`.
+_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+keras: Any = importlib.import_module("tf_keras" if _LEGACY else "keras")
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()
@@ -81,9 +88,18 @@ def call(work: Work, inputs: Sequence[Any], outputs: Sequence[Any]) -> list[Any]
 
 @functools.cache
 def _turn() -> Any:
-    """Read before a collective and written after it, so that TensorFlow keeps them in order."""
-    with tf.init_scope(), tf.device("/CPU:0"):
-        return tf.Variable(0, trainable=False, dtype=tf.int32)
+    """Read before a collective and written after it, so that TensorFlow keeps them in order.
+
+    Made in a thread of its own, where no function is being traced: a function that is traced
+    again may not make variables.
+    """
+
+    def make() -> Any:
+        with tf.device("/CPU:0"):
+            return tf.Variable(0, trainable=False, dtype=tf.int32)
+
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(make).result()
 
 
 def same(tensor: Any) -> Any:

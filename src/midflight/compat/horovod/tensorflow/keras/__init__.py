@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from midflight.compat.aliasing import missing
@@ -25,6 +24,7 @@ from midflight.compat.horovod.tensorflow import (
     mpi_ops,
     optimizer,
 )
+from midflight.compat.horovod.tensorflow.carrying import keras
 from midflight.compat.horovod.tensorflow.keras import callbacks, elastic
 
 

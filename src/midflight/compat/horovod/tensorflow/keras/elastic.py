@@ -8,9 +8,8 @@ order of the callbacks matters: those that update come first, the one that commi
 
 from typing import Any
 
-import keras
-
 from midflight.compat.aliasing import missing
+from midflight.compat.horovod.tensorflow.carrying import keras
 from midflight.compat.horovod.tensorflow.elastic import TensorFlowKerasState, run
 
 
