@@ -417,57 +417,6 @@ def test_what_a_template_asks_for_beyond_the_profile_is_kept_and_noted() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("where", "said", "note"),
-    [
-        ("initContainers", {"securityContext": {"privileged": True}}, "are privileged"),
-        ("containers", {"securityContext": {"runAsNonRoot": False}}, "may run as root"),
-        ("containers", {"securityContext": {"procMount": "Unmasked"}}, "see all of /proc"),
-        (
-            "containers",
-            {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
-            "run without seccomp",
-        ),
-        (
-            "initContainers",
-            {"securityContext": {"allowPrivilegeEscalation": True}},
-            "may gain privileges",
-        ),
-        (
-            "containers",
-            {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
-            "run without AppArmor",
-        ),
-        (
-            "containers",
-            {"ports": [{"containerPort": 1, "hostPort": 22}]},
-            "take the port 22 of their node",
-        ),
-    ],
-)
-def test_every_privilege_of_a_container_is_noted(where: str, said: Json, note: str) -> None:
-    obj = training_job()
-    added = {"name": "more", "image": "x", **said}
-    spec = pod_spec(obj, "worker")
-    spec[where] = [*spec.get(where, ()), added]
-    assert notes(obj) == [f"worker pods {note}: their template says so"]
-
-
-@pytest.mark.parametrize(
-    ("key", "said", "note"),
-    [
-        ("securityContext", {"sysctls": [{"name": "kernel.shm"}]}, "set the sysctl kernel.shm"),
-        ("securityContext", {"seLinuxOptions": {"role": "a"}}, "choose an SELinux user or role"),
-        ("volumes", [{"name": "a", "nfs": {"server": "b"}}], "mount a volume of the kind nfs"),
-        ("volumes", [{"name": "a", "hostPath": {"path": "/"}}], "mount folders of their node"),
-    ],
-)
-def test_every_privilege_of_a_pod_is_noted(key: str, said: object, note: str) -> None:
-    obj = training_job()
-    pod_spec(obj, "worker")[key] = said
-    assert notes(obj) == [f"worker pods {note}: their template says so"]
-
-
 def test_a_privileged_container_is_still_one_that_kubernetes_accepts() -> None:
     obj = training_job()
     pod_spec(obj, "worker")["containers"][0]["securityContext"] = {"privileged": True}

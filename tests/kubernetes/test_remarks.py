@@ -10,6 +10,7 @@ from midflight.kubernetes.operator.event_recorder import on_job_without_pod
 from midflight.kubernetes.operator.remarks import remarks
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.pod import render
+from midflight.kubernetes.pods.security import notes
 from midflight.kubernetes.resources.pod import Pod, read_pod
 from tests.kubernetes.job_objects import (
     Json,
@@ -67,6 +68,57 @@ def test_privileges_that_a_template_adds_are_said():
     obj = training_job()
     pod_spec(obj, "worker")["hostNetwork"] = True
     assert [reason for reason, _ in remarks(obj, [])] == ["PrivilegesAdded"]
+
+
+@pytest.mark.parametrize(
+    ("where", "said", "note"),
+    [
+        ("initContainers", {"securityContext": {"privileged": True}}, "are privileged"),
+        ("containers", {"securityContext": {"runAsNonRoot": False}}, "may run as root"),
+        ("containers", {"securityContext": {"procMount": "Unmasked"}}, "see all of /proc"),
+        (
+            "containers",
+            {"securityContext": {"seccompProfile": {"type": "Unconfined"}}},
+            "run without seccomp",
+        ),
+        (
+            "initContainers",
+            {"securityContext": {"allowPrivilegeEscalation": True}},
+            "may gain privileges",
+        ),
+        (
+            "containers",
+            {"securityContext": {"appArmorProfile": {"type": "Unconfined"}}},
+            "run without AppArmor",
+        ),
+        (
+            "containers",
+            {"ports": [{"containerPort": 1, "hostPort": 22}]},
+            "take the port 22 of their node",
+        ),
+    ],
+)
+def test_every_privilege_of_a_container_is_noted(where: str, said: Json, note: str) -> None:
+    obj = training_job()
+    added = {"name": "more", "image": "x", **said}
+    spec = pod_spec(obj, "worker")
+    spec[where] = [*spec.get(where, ()), added]
+    assert notes(obj) == [f"worker pods {note}: their template says so"]
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "note"),
+    [
+        ("securityContext", {"sysctls": [{"name": "kernel.shm"}]}, "set the sysctl kernel.shm"),
+        ("securityContext", {"seLinuxOptions": {"role": "a"}}, "choose an SELinux user or role"),
+        ("volumes", [{"name": "a", "nfs": {"server": "b"}}], "mount a volume of the kind nfs"),
+        ("volumes", [{"name": "a", "hostPath": {"path": "/"}}], "mount folders of their node"),
+    ],
+)
+def test_every_privilege_of_a_pod_is_noted(key: str, said: object, note: str) -> None:
+    obj = training_job()
+    pod_spec(obj, "worker")[key] = said
+    assert notes(obj) == [f"worker pods {note}: their template says so"]
 
 
 def test_what_is_said_of_a_pod_that_does_not_exist_is_said_of_its_job():
