@@ -21,14 +21,18 @@ os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster 
 
 @pytest.fixture(autouse=True)
 def _signal_handlers_stay() -> Iterator[None]:
-    """A test that leaves a handler behind changes what a later one sees, so it fails itself."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
+    """A test that leaves a handler behind changes what a later one sees, so it fails itself.
+
+    An event loop that ends puts Python's own handlers in place, whatever there was before.
+    """
+    usual = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
-    changed = [number for number in numbers if signal.getsignal(number) is not before[number]]
-    for number in changed:
-        signal.signal(number, before[number])
-    assert not changed, f"the test has left handlers of {[number.name for number in changed]}"
+    after = {number: signal.getsignal(number) for number in before}
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    left = [n.name for n in before if after[n] not in (before[n], *usual)]
+    assert not left, f"the test has left handlers of {left}"
 
 
 @pytest.hookimpl(tryfirst=True)
