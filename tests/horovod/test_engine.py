@@ -5,13 +5,13 @@ import threading
 from typing import Any
 
 from midflight.compat.horovod.engine import requests as words
-from midflight.compat.horovod.engine.engine import Engine
+from midflight.compat.horovod.engine.engine import Engine, Settings
 from midflight.compat.horovod.engine.requests import Asked, Request, Told
 from midflight.compat.horovod.engine.sets import Sets
-from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.talk import Line
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
+from midflight.protocol.wire import SyncWire
 from midflight.protocol.world import Member, World
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.group.sockets import exempt
@@ -29,8 +29,8 @@ class Two:
             exempt(end)
         self.broken: list[tuple[int, str]] = []
         self.engines = [
-            self._engine(0, {1: Line(ends[0], Asked)}),
-            self._engine(1, {0: Line(ends[1], Told)}),
+            self._engine(0, {1: Line(SyncWire(ends[0]), Asked)}),
+            self._engine(1, {0: Line(SyncWire(ends[1]), Told)}),
         ]
 
     def _engine(self, rank: int, lines: dict[int, Line]) -> Engine:
