@@ -23,7 +23,7 @@ TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_
 	tests/e2e/test_determinism.py
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-fast test-torch simulate lint format bench clean
+.PHONY: help .venv demo test test-fast test-torch simulate fuzz lint format bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,9 @@ test-torch: ## run what depends on torch on another one (VERSION=2.9.1, or the o
 
 simulate: $(STAMP) ## run the core under simulated faults (ARGS="--seeds 0:2000 --for 600", or "--story SEED")
 	@$(BIN)/python -m tests.simulation $(ARGS)
+
+fuzz: $(STAMP) ## feed damaged input to everything that reads (COUNT=10000000 takes a night)
+	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(or $(SEED),0)
 
 lint: $(STAMP) ## check style, format, types and import contracts
 	@$(BIN)/ruff check

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
-        return coordinator_case.run()
+        return coordinator_case.run(settings.members)
     if item.case == "cli":
         return cli_case.run()
     if item.case == "kubernetes":
@@ -89,12 +89,14 @@ def parse(arguments: Sequence[str] | None) -> tuple[Settings, Path | None]:
     parser.add_argument("--systems", type=names, default=SYSTEMS, help=",".join(SYSTEMS))
     parser.add_argument("--megabytes", type=counts, default=(), help="of gradients, as in 1,100")
     parser.add_argument("--workers", type=counts, default=(), help="before the event, as in 2,3")
+    parser.add_argument("--members", type=counts, default=(), help="of the case coordinator")
     given = parser.parse_args(arguments)
     settings = Settings(
         cases=CASES if given.case == "all" else (given.case,),
         systems=given.systems,
         megabytes=given.megabytes,
         workers=given.workers,
+        members=given.members,
         repeats=given.repeats,
         rounds=given.rounds,
     )

@@ -18,6 +18,7 @@ from statistics import median
 from bench.processes import BenchError
 from bench.rows import Row
 from bench.usage import cpu_seconds, resident_megabytes
+from midflight.backends.local.journal import Journal
 from midflight.client import Client
 from midflight.controller.events import JobSubmitted
 from midflight.controller.handle import handle
@@ -25,7 +26,6 @@ from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster, Phase
 from midflight.errors import NotFound
 from midflight.protocol import codec
-from midflight.server.journal import Journal
 from midflight.server.startup import ensure
 
 FINISHED = 1000

@@ -11,27 +11,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.processes import BenchError
 from bench.rows import Row
-from bench.simulated import SimulatedAgent
+from bench.simulated import SimulatedAgent, Traffic
 from bench.usage import cpu_seconds, resident_megabytes
+from midflight import descriptors
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import AsyncWire, dial
 from midflight.rundir import RunDir
 
-SIZES = (250, 500, 1000)
+SIZES = (250, 1000)
 HOSTS = 10
 LOST = 10
-SECONDS = 120.0
+SECONDS = 300.0
 
 
-def run() -> list[Row]:
+def run(sizes: Sequence[int] = ()) -> list[Row]:
     """One repeat for each size."""
-    return [row for size in SIZES for row in _measure(size)]
+    descriptors.raise_limit()
+    return [row for size in sizes or SIZES for row in _measure(size)]
 
 
 def _measure(size: int) -> list[Row]:
@@ -61,20 +63,24 @@ async def _scenario(run_dir: RunDir, pid: int, size: int) -> list[Row]:
         slots = size // HOSTS + 2 * LOST
         agents = [SimulatedAgent(f"host-{n}", slots, address, secret) for n in range(HOSTS)]
         began = time.monotonic()
+        told = [Traffic.received + Traffic.sent]
         tasks = [asyncio.create_task(agent.live()) for agent in agents]
         client = await dial(address, "client", "bench", secret)
         await _until(client, lambda s: s.phase == "stable" and len(s.members) == size)
         joined = time.monotonic()
-        client.send(say.ResizeRequested(None, LOST, 0, (), 60.0))
+        told.append(Traffic.received + Traffic.sent)
+        client.send(say.ResizeRequested(None, LOST, 0, (), SECONDS))
         while not isinstance(answer := await client.receive(), say.RequestEnded):
             pass
         if not answer.ok:
             raise BenchError(f"the resize failed: {answer.detail}")
         resized = time.monotonic()
+        told.append(Traffic.received + Traffic.sent)
         for member in list(agents[0].members.values())[:LOST]:
             member.die()
         await _until(client, lambda s: s.phase == "stable" and s.resets > 0)
         recovered = time.monotonic()
+        told.append(Traffic.received + Traffic.sent)
         memory, cpu = resident_megabytes(pid), cpu_seconds(pid)
         for task in tasks:
             task.cancel()
@@ -86,6 +92,9 @@ async def _scenario(run_dir: RunDir, pid: int, size: int) -> list[Row]:
         row("all joined", joined - began, "s"),
         row(f"{LOST} added", resized - joined, "s"),
         row(f"{LOST} lost at once", recovered - resized, "s"),
+        row("all joined, traffic", (told[1] - told[0]) / 1e6, "MB"),
+        row(f"{LOST} added, traffic", (told[2] - told[1]) / 1e6, "MB"),
+        row(f"{LOST} lost, traffic", (told[3] - told[2]) / 1e6, "MB"),
         row("processor time", cpu, "s"),
         row("memory", memory, "MB"),
     ]

@@ -52,6 +52,7 @@ class Settings:
     systems: Sequence[str] = SYSTEMS
     megabytes: Sequence[int] = ()  # none: the case's own
     workers: Sequence[int] = ()  # none: the case's own
+    members: Sequence[int] = ()  # of the case coordinator; none: its own
     repeats: int = 5
     rounds: int = 12  # turns of each system within one repeat of the steady case
 

@@ -34,7 +34,7 @@ def test_what_is_escaped_in_json_is_still_json() -> None:
 def test_a_stream_escapes_what_is_written_to_it_and_is_else_itself() -> None:
     inner = io.StringIO()
     stream = Escaped(inner)
-    print(output.table(("NAME",), [(EVIL,)]), file=stream)  # type: ignore[call-overload]
+    print(output.table(("NAME",), [(EVIL,)]), file=stream)
     stream.write(terminal.CLEAR)
     assert inner.getvalue().endswith("\n" + terminal.CLEAR)
     assert is_clean(inner.getvalue().removesuffix(terminal.CLEAR))

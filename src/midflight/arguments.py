@@ -15,7 +15,16 @@ LARGEST = 10_000  # members or slots; what is beyond is a slip of the finger
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments: -"):
+            raise UsageError(f"{message}; {self.flags_there_are()}")
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def flags_there_are(self) -> str:
+        """Each under its long name; what help does not show is not named."""
+        shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+        named = (action.option_strings for action in shown if action.option_strings)
+        names = (next((name for name in all_ if name[:2] == "--"), all_[0]) for all_ in named)
+        return f"the flags of `{self.prog}`: {', '.join(sorted(names))}"
 
 
 def count_from(least: int) -> Callable[[str], int]:

@@ -209,7 +209,9 @@ def write_all(descriptor: int, data: bytes) -> None:
         try:
             data = data[os.write(descriptor, data) :]
         except BlockingIOError:  # another process that has the same file made it non-blocking
-            select.select([], [descriptor], [])
+            writable = select.poll()  # select() fails from descriptor 1,024 on
+            writable.register(descriptor, select.POLLOUT)
+            writable.poll()
 
 
 def _pieces(data: bytes, size: int) -> Iterator[bytes]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.interface import LogQuery
 from midflight.backends.local import log_file
+from midflight.backends.local.interface import LogQuery
 from midflight.backends.local.keeper import Log, Stream
 from midflight.backends.local.logs import read
 from midflight.errors import NotFound

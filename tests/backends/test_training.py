@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from midflight.backends.training import NO_TRAINING, Wish, resize, status
+from midflight.backends.training import NO_TRAINING, Questions, resize, status
+from midflight.controller.commands import AskResize
+from midflight.controller.events import Event, ResizeEnded
 from midflight.coordinator import client
 from midflight.coordinator.client import CoordinatorClient, Patience
 from midflight.errors import ConnectionLost, Unreachable
@@ -81,6 +84,10 @@ async def coordinator(folder: RunDir, *script: Call) -> AsyncIterator[FakeCoordi
         server.close()
 
 
+def size(members: int | None, timeout: float = 20) -> AskResize:
+    return AskResize("default/demo", "demo-1", members, (), timeout, "demo-1 4")
+
+
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def limited() -> None:
         async with asyncio.timeout(30):
@@ -94,7 +101,7 @@ def test_a_size_is_asked_for_and_progress_is_passed_on(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with coordinator(folder, [Progress("preparing 4 members"), DONE]) as fake:
-            ok, detail = await resize(partial(call_async, folder), Wish(4), 20, lines.append)
+            ok, detail = await resize(partial(call_async, folder), size(4, 20), lines.append)
         assert (ok, detail) == (True, DONE.detail)
         (request,) = fake.heard
         assert (request.to, request.names) == (4, ())
@@ -110,7 +117,7 @@ def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
     async def scene() -> None:
         refusal = RequestEnded(False, "12 members are more than --max-np 9")
         async with coordinator(folder, [refusal]):
-            assert await resize(partial(call_async, folder), Wish(12), 20, print) == (
+            assert await resize(partial(call_async, folder), size(12, 20), print) == (
                 False,
                 refusal.detail,
             )
@@ -123,8 +130,8 @@ def test_the_workers_that_leave_are_named(tmp_path: Path) -> None:
 
     async def scene() -> None:
         async with coordinator(folder, [DONE]) as fake:
-            wish = Wish(None, ("demo-worker-1", "demo-worker-2"))
-            ok, _ = await resize(partial(call_async, folder), wish, 20, print)
+            leaving = replace(size(None), leaving=("demo-worker-1", "demo-worker-2"))
+            ok, _ = await resize(partial(call_async, folder), leaving, print)
         assert ok
         (request,) = fake.heard
         assert (request.to, request.hosts) == (None, ("demo-worker-1", "demo-worker-2"))
@@ -137,7 +144,7 @@ def test_a_lost_connection_is_asked_again_with_what_is_left_of_the_time(tmp_path
 
     async def scene() -> None:
         async with coordinator(folder, [], [Progress("preparing")], [DONE]) as fake:
-            assert await resize(partial(call_async, folder), Wish(4), 20, print) == (
+            assert await resize(partial(call_async, folder), size(4, 20), print) == (
                 True,
                 DONE.detail,
             )
@@ -152,7 +159,7 @@ def test_a_run_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        asking = asyncio.create_task(resize(partial(call_async, folder), Wish(4), 20, print))
+        asking = asyncio.create_task(resize(partial(call_async, folder), size(4, 20), print))
         await asyncio.sleep(0)
         async with coordinator(folder, [DONE]):
             assert await asking == (True, DONE.detail)
@@ -164,7 +171,7 @@ def test_a_run_that_never_comes_up_is_told_when_the_time_is_over(tmp_path: Path)
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        ok, detail = await resize(partial(call_async, folder), Wish(4), 0.3, print)
+        ok, detail = await resize(partial(call_async, folder), size(4, 0.3), print)
         assert not ok
         assert "could not be asked within 0.3 s" in detail
 
@@ -178,7 +185,7 @@ def test_a_port_that_belongs_to_another_run_by_now_is_not_mistaken(tmp_path: Pat
         async with coordinator(other, [DONE]):
             folder.make_token()
             folder.write_address(other.read_address() or "")
-            ok, detail = await resize(partial(call_async, folder), Wish(4), 0.3, print)
+            ok, detail = await resize(partial(call_async, folder), size(4, 0.3), print)
         assert not ok
         assert "token" in detail
 
@@ -190,8 +197,8 @@ def test_a_question_that_was_asked_before_is_asked_until_it_is_answered(tmp_path
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        wish = Wish(4, id="scale-1", again=True)
-        asking = asyncio.create_task(resize(partial(call_async, folder), wish, 0.0, print))
+        again = replace(size(4, 0.0), request="scale-1", again=True)
+        asking = asyncio.create_task(resize(partial(call_async, folder), again, print))
         await asyncio.sleep(0.5)
         async with coordinator(folder, [Progress("switching")], [DONE]) as fake:
             assert await asking == (True, DONE.detail)
@@ -230,7 +237,7 @@ def test_a_command_that_starts_no_run_is_answered_for_at_once(tmp_path: Path) ->
 
     async def scene() -> None:
         found = await resize(
-            partial(call_async, folder), Wish(4), 20, print, run_expected=folder.has_spec
+            partial(call_async, folder), size(4, 20), print, run_expected=folder.has_spec
         )
         assert found == (True, NO_TRAINING)
 
@@ -243,7 +250,7 @@ def test_a_run_that_nobody_expected_is_asked_all_the_same(tmp_path: Path) -> Non
     async def scene() -> None:
         async with coordinator(folder, [DONE]) as fake:
             found = await resize(
-                partial(call_async, folder), Wish(4), 20, print, run_expected=folder.has_spec
+                partial(call_async, folder), size(4, 20), print, run_expected=folder.has_spec
             )
         assert found == (True, DONE.detail)
         assert len(fake.heard) == 1
@@ -259,5 +266,21 @@ def test_the_status_is_what_the_coordinator_says_or_none(tmp_path: Path) -> None
         async with coordinator(folder):
             assert await status(partial(call_async, folder)) == STATUS
         assert await status(partial(call_async, folder)) is None
+
+    play(scene)
+
+
+def test_a_request_is_asked_once_and_its_answer_is_told(tmp_path: Path) -> None:
+    folder, told = new_run(tmp_path), asyncio.Queue[Event]()
+
+    async def scene() -> None:
+        questions = Questions(told.put_nowait, lambda: 1000.0)
+        questions.ask(size(4), partial(call_async, folder), False)
+        assert size(4).request in questions.of("default/demo")
+        answer = ResizeEnded(1000.0, "default/demo", "demo-1", True, NO_TRAINING)
+        assert await told.get() == answer
+        assert size(4).request in questions.of("default/demo"), "until the job has heard of it"
+        questions.drop("default/demo")
+        assert size(4).request not in questions.of("default/demo")
 
     play(scene)

@@ -17,7 +17,7 @@ from tests.run.site import eventually
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SCRIPT = Path(__file__).parents[1] / "e2e" / "scripts" / "exact.py"
 FLAGS = ("--min-np", "1", "--max-np", "4", "--warm", "1", "--cooldown", "0.5", "2")
-EPOCHS = "90"
+EPOCHS = "60"
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_training_that_was_struck_again_and_again_ends_with_the_same_bits(
     with exact(small_disk / "struck", 3, "-H", "localhost:4") as run:
         run.await_stable(3, beyond=3)
         interrupt_while_it_pauses_the_coordinator(run)
-        words = ["--seed", "11", "--for", "20s", "--rest", "0.3s", "--patience", "60s"]
+        words = ["--seed", "11", "--for", "14s", "--rest", "0.3s", "--patience", "60s"]
         done = run.command("chaos", "monkey", "job", *words, "-o", "json", timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
         report = json.loads(done.stdout)
@@ -98,7 +98,7 @@ def test_a_job_of_the_server_is_struck_and_resized(tmp_path: Path) -> None:
         home.types(f"midflight submit et --name struck {flags} 'python train.py'")
         home.until("midflight status struck", lambda shown: "phase:      stable" in shown)
         done = home.types(
-            "midflight chaos monkey struck --seed 2 --for 8s --rest 0.3s --actions kill,cut,resize"
+            "midflight chaos monkey struck --seed 2 --for 5s --rest 0.3s --actions kill,cut,resize"
         )
         assert "striking the job struck in namespace default" in done.err
         assert "every sample was used exactly once" in done.out

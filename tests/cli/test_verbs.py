@@ -1,13 +1,18 @@
 """The command line by itself: which verbs there are, and what is said to a wrong one."""
 
+import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import midflight
+from midflight.cli import flags
+from midflight.cli.examples import EXAMPLES
 from midflight.cli.main import main
-from midflight.cli.verbs import VERBS
+from midflight.cli.verbs import VERBS, load
+
+WITH_MORE_PARSERS = ("chaos", "operator", "submit", "top")  # another word chooses among them
 
 
 def test_every_verb_can_be_asked_for_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,12 +23,54 @@ def test_every_verb_can_be_asked_for_help(capsys: pytest.CaptureFixture[str]) ->
         assert f"midflight {verb}" in capsys.readouterr().out
 
 
-def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["--help"])
-    assert end.value.code == 0
+@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-n", "lab"]])
+def test_help_lists_the_verbs_and_shows_examples(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        assert main(arguments) == 0
+    except SystemExit as end:
+        assert end.code == 0
     said = capsys.readouterr().out
     assert all(f"  {verb} " in said for verb in VERBS)
+    assert "examples:\n  midflight run " in said
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_help_of_every_verb_has_examples(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["help", verb])
+    assert end.value.code == 0
+    assert f"examples:\n  midflight {verb}" in capsys.readouterr().out
+
+
+def test_every_example_is_a_command_line_that_its_verb_can_read() -> None:
+    for verb, lines in EXAMPLES.items():
+        for line in lines:
+            words = shlex.split(line, comments=True)
+            assert words[:1] == [verb], line
+            made = load(verb).parser()
+            if isinstance(made, flags.VerbParser) and verb not in WITH_MORE_PARSERS:
+                made.read(words[1:])
+
+
+def test_help_of_what_is_no_verb_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", "sumbit"]) == 2
+    assert "did you mean submit?" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_answered_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["delete", "--frobnicate", "demo"]) == 2
+    said = capsys.readouterr().err
+    assert "unknown flag: --frobnicate; the flags of `midflight delete`: " in said
+    assert all(flag in said for flag in ("--namespace", "--timeout", "--type", "--wait"))
+    assert "--arena-namespace" not in said
+    assert main(["run", "--frobnicate", "--", "sh"]) == 2
+    said = capsys.readouterr().err
+    assert "the flags of `midflight run`: " in said
+    assert "--min-np" in said
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--version"]])
@@ -42,7 +89,6 @@ def test_the_version_is_the_package_s(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "wanted a verb (submit, list, get"),
         (["dance"], "no verb is called 'dance'; see"),
         (["sumbit"], "no verb is called 'sumbit'; did you mean submit?"),
         (["--loud"], "unrecognized arguments: --loud"),

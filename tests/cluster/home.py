@@ -11,10 +11,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from midflight.backends.crash_points import VARIABLE
 from midflight.client import Client
 from midflight.errors import NotFound
 from midflight.protocol.views import JobView
-from midflight.server.crash_points import VARIABLE
 from midflight.server.folder import SOCKET
 from tests.guides.terminal import Terminal
 from tests.run.site import eventually

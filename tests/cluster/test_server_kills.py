@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from midflight.backends.crash_points import POINTS, VARIABLE
 from midflight.errors import Unreachable
-from midflight.server.crash_points import POINTS, VARIABLE
 from tests.cluster.home import SPACE, Home
 from tests.guides.scripts import SYNTHETIC
 from tests.run.site import eventually
@@ -123,7 +123,11 @@ def test_killed_again_and_again_while_it_comes_up(home: Home) -> None:
     home.await_up("e", 2)
     keepers, pids = home.keepers("e"), home.pids("e")
     home.kill_server()
-    for crash in ("before-save:1:ServerStarted", "after-save:1:ServerStarted", "before-save:2"):
+    for crash in (
+        "before-save:1:ServerStarted",
+        "after-save:1:ServerStarted",
+        "before-command:1:ServerStarted",
+    ):
         home.env[VARIABLE] = crash
         home.types("midflight list", code=None)  # it may have been answered before
         del home.env[VARIABLE]

@@ -12,10 +12,12 @@ class Promises:
         before: Cluster,
         event: events.Event,
         after: Cluster,
-        given: tuple[do.Command, ...],
+        records: tuple[do.Record, ...],
     ) -> None:
         no_device_twice(after)
-        commands_have_jobs(before, after, given)
+        for record in records:
+            if record.key:  # a node's record has none
+                assert record.key in before.jobs or record.key in after.jobs
         deadlines_lie_ahead(event, after)
         what_is_active_is_known(after)
         for key, job in after.jobs.items():
@@ -24,6 +26,12 @@ class Promises:
             who_is_held_does_not_run(job)
             if (former := before.jobs.get(key)) is not None:
                 ends_do_not_move(former, job)
+
+    def check_orders(self, cluster: Cluster, given: list[do.Order | do.AskResize]) -> None:
+        for order in given:
+            job = cluster.jobs[order.key]
+            if isinstance(order, do.StartInstance):
+                assert job.instances[order.instance].attempt == order.attempt
 
 
 def no_device_twice(cluster: Cluster) -> None:
@@ -36,20 +44,6 @@ def no_device_twice(cluster: Cluster) -> None:
             for device in instance.devices:
                 assert (instance.node, device) not in held, f"{instance.name} got a used device"
                 held.add((instance.node, device))
-
-
-def commands_have_jobs(before: Cluster, after: Cluster, given: tuple[do.Command, ...]) -> None:
-    gone: set[str] = set()
-    for command in given:
-        if command.key:  # a node's record has none
-            assert command.key in before.jobs or command.key in after.jobs
-        assert command.key not in gone, f"{command} for a job that was removed"
-        if isinstance(command, do.RemoveJob):
-            gone.add(command.key)
-            assert command.key not in after.jobs
-        if isinstance(command, do.StartInstance):
-            instance = after.jobs[command.key].instances[command.instance]
-            assert instance.attempt == command.attempt
 
 
 def deadlines_lie_ahead(event: events.Event, cluster: Cluster) -> None:

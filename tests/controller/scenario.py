@@ -1,6 +1,6 @@
-"""A fake backend around `handle`: processes, a training that answers, and a clock the test moves.
+"""A fake place around `handle` and `orders`: processes, a training, and a clock the test moves.
 
-Each command has its outcome, which waits in `outcomes` until it is delivered; by default that is at
+Each order has its outcome, which waits in `outcomes` until it is delivered; by default that is at
 once, and with `held=True` it is when the test says so, in whatever order. `promises.py` checks what
 must hold after every event.
 """
@@ -12,6 +12,15 @@ from midflight.controller import commands as do
 from midflight.controller import events, roster
 from midflight.controller.deadlines import next_deadline
 from midflight.controller.handle import handle
+from midflight.controller.orders import (
+    Condition,
+    Observed,
+    Sighting,
+    news,
+    next_look,
+    open_requests,
+    orders,
+)
 from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import Kind, Spec, Sync
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation, Stage
@@ -19,6 +28,7 @@ from midflight.protocol import codec
 from tests.controller.promises import Promises
 
 Outcome = Callable[[], events.Event]
+AGAIN = 5.0  # seconds to the next kill of one that does not end, beside the time it is late
 
 
 def node(name: str, gpus: int = 4, **labels: str) -> Node:
@@ -31,8 +41,15 @@ class Scenario:
         self.now = 1000.0
         self.cluster = Cluster()
         self.held = held
-        self.commands: list[do.Command] = []  # all that were given
+        self.commands: list[do.Order | do.AskResize] = []  # all that were given
+        self.records: list[do.Record] = []
         self.alive: dict[tuple[str, str], int] = {}  # the attempt that runs
+        self.told: dict[tuple[str, str], float] = {}  # who was told to end, and by when
+        self.killed: set[tuple[str, str]] = set()
+        self.hosts: dict[str, dict[str, int]] = {}  # hostfiles, by job
+        self.fetching: set[str] = set()
+        self.asking: set[str] = set()  # requests
+        self.asked_before: frozenset[str] = frozenset()
         self.outcomes: list[Outcome] = []
         self.asked: dict[str, do.AskResize] = {}  # without an answer yet
         self.training_answers = True
@@ -60,7 +77,7 @@ class Scenario:
         return [command for command in self.commands if isinstance(command, kind)]
 
     def said(self, reason: str) -> list[str]:
-        return [r.message for r in self.given(do.Record) if r.reason == reason]
+        return [r.message for r in self.records if r.reason == reason]
 
     # --- doing ------------------------------------------------------------------------------
 
@@ -134,7 +151,7 @@ class Scenario:
     def wait(self, seconds: float) -> None:
         """Time passes, and every deadline on the way fires."""
         until = self.now + seconds
-        while (deadline := next_deadline(self.cluster)) is not None and deadline <= until:
+        while (deadline := self._next_deadline()) is not None and deadline <= until:
             self.now = max(deadline, self.now)
             self.tell(events.TimePassed(self.now))
         self.now = until
@@ -147,32 +164,60 @@ class Scenario:
             name: codec.decode(Node, codec.encode(n)) for name, n in self.cluster.nodes.items()
         }
         self.cluster = Cluster(nodes, jobs)
-        self.outcomes.clear()
-        self.asked.clear()
+        for forgotten in (self.outcomes, self.asked, self.asking, self.fetching, self.told):
+            forgotten.clear()
+        self.hosts.clear()
+        self.asked_before = frozenset().union(*map(open_requests, jobs.values()))
+        self.tell(*(each for job in jobs.values() for each in news(job, self.observed(job))))
         self.tell(events.ServerStarted(self.now))
-        for job in list(self.cluster.jobs.values()):
-            for instance in job.instances.values():
-                self._adopt(job.key, instance)
         self.deliver_all()
-
-    def _adopt(self, key: str, instance: Instance) -> None:
-        attempt = instance.attempt
-        if self.alive.get((key, instance.name)) == attempt:
-            self.tell(events.InstanceStarted(self.now, key, instance.name, attempt, 77))
-        elif instance.stage.value in ("Running", "Terminating"):
-            self.tell(events.InstanceEnded(self.now, key, instance.name, attempt, -9, "was gone"))
 
     # --- the loop ---------------------------------------------------------------------------
 
-    def tell(self, event: events.Event) -> None:
-        before = self.cluster
-        self.cluster, given = handle(before, event)
-        self.promises.check(before, event, self.cluster, given)
-        self.commands.extend(given)
-        for command in given:
-            self._carry_out(command)
+    def tell(self, *told: events.Event) -> None:
+        for event in told:
+            before = self.cluster
+            self.cluster, records = handle(before, event)
+            self.promises.check(before, event, self.cluster, records)
+            self.records.extend(records)
+            for key in before.jobs.keys() - self.cluster.jobs.keys():
+                assert not [name for other, name in self.alive if other == key]
+                self.asked.pop(key, None)
+                self.hosts.pop(key, None)
+                self.fetching.discard(key)
+        self._reconcile()
         if not self.held:
             self.deliver_all()
+
+    def observed(self, job: Job) -> Observed:
+        found = {
+            name: Sighting(
+                attempt,
+                Condition.RUNNING,
+                pid=77,
+                ends_at=self.told.get((key, name)),
+                can_hurry=(key, name) not in self.killed,
+            )
+            for (key, name), attempt in self.alive.items()
+            if key == job.key
+        }
+        fetching = "code" if job.key in self.fetching else ""
+        more = (self.hosts.get(job.key), self.asking, self.asked_before)
+        return Observed(self.now, found, fetching, *more)
+
+    def _reconcile(self) -> None:
+        """Until nothing is left to do."""
+        while given := [o for j in self.cluster.jobs.values() for o in orders(j, self.observed(j))]:
+            self.promises.check_orders(self.cluster, given)
+            self.commands.extend(given)
+            for order in given:
+                self._carry_out(order)
+
+    def _next_deadline(self) -> float | None:
+        jobs = self.cluster.jobs.values()
+        looks = [next_look(job, self.observed(job)) for job in jobs]
+        found = [at for at in (next_deadline(self.cluster), *looks) if at is not None]
+        return min(found, default=None)
 
     def deliver_all(self) -> None:
         while self.outcomes:
@@ -185,44 +230,51 @@ class Scenario:
         self.tell(event)
         self.held = held
 
-    def _carry_out(self, command: do.Command) -> None:
-        match command:
-            case do.FetchCode(key) if self.code_comes:
-                self.outcomes.append(lambda: events.CodeFetched(self.now, key, "c0ffee"))
+    def _carry_out(self, order: do.Order | do.AskResize) -> None:
+        match order:
+            case do.FetchCode(key):
+                self.fetching.add(key)
+                if self.code_comes:
+                    self.outcomes.append(lambda: events.CodeFetched(self.now, key, "c0ffee"))
             case do.StartInstance():
-                self._start(command)
+                self._start(order)
             case do.StopInstance():
-                self._stop(command)
+                self._stop(order)
             case do.AskResize():
-                self.asked[command.key] = command
-            case do.RemoveJob(key):
-                assert not [name for other, name in self.alive if other == key]
-                self.asked.pop(key, None)
-            case _:
-                pass  # nothing follows
+                self.asking.add(order.request)
+                self.asked[order.key] = order
+            case do.WriteHosts(key, hosts):
+                self.hosts[key] = hosts
 
-    def _start(self, command: do.StartInstance) -> None:
-        key, name, attempt = command.key, command.instance, command.attempt
-        assert self.alive.get((key, name), attempt) == attempt, f"{name} runs twice"
+    def _start(self, order: do.StartInstance) -> None:
+        key, name, attempt = order.key, order.instance, order.attempt
+        assert (key, name) not in self.alive, f"{name} runs twice"
         self.alive[key, name] = attempt
+        self.told.pop((key, name), None)
+        self.killed.discard((key, name))
         self.outcomes.append(
             lambda: events.InstanceStarted(self.now, key, name, attempt, 100 + attempt)
         )
 
-    def _stop(self, command: do.StopInstance) -> None:
-        """A kill is certain, but its news may come late, or not at all from who is deaf."""
-        key, name, attempt = command.key, command.instance, command.attempt
-        code = -15 if command.grace else -9
+    def _stop(self, order: do.StopInstance) -> None:
+        """A kill is certain, but its news may come late; of who is deaf no end is seen."""
+        key, name, attempt = order.key, order.instance, order.attempt
+        self.told[key, name] = self.now + (AGAIN if order.force else order.grace)
+        if not order.grace:
+            self.killed.add((key, name))
+        if name in self.deaf:
+            return
+        code = -15 if order.grace else -9
 
         def ended() -> events.Event:
             if self.alive.get((key, name)) == attempt:
                 del self.alive[key, name]
+                self.told.pop((key, name), None)
             return events.InstanceEnded(self.now, key, name, attempt, code)
 
-        if not command.grace:
+        if not order.grace:
             ended()
-        if name not in self.deaf:
-            self.outcomes.append(ended)
+        self.outcomes.append(ended)
 
     # --- the training -----------------------------------------------------------------------
 

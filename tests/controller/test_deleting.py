@@ -12,9 +12,7 @@ def test_a_running_job_is_stopped_and_then_removed() -> None:
     s.delete()
     assert s.job().deleting
     assert {stop.grace for stop in s.given(do.StopInstance)} == {10.0}
-    assert not s.given(do.RemoveJob)
     s.deliver_all()
-    assert s.given(do.RemoveJob) == [do.RemoveJob("default/job")]
     assert not s.cluster.jobs
 
 

@@ -67,7 +67,7 @@ def test_the_first_commit_holds_when_the_fetch_is_reported_twice() -> None:
 def test_the_source_of_the_code_is_not_recorded_since_it_may_hold_a_password() -> None:
     s = Scenario()
     s.etjob(sync=GIT)
-    assert not [r for r in s.given(do.Record) if "example.org" in r.message]
+    assert not [r for r in s.records if "example.org" in r.message]
 
 
 def test_a_launcher_that_ends_with_0_ends_the_job_well_and_workers_are_stopped() -> None:
@@ -149,7 +149,6 @@ def test_a_finished_job_is_deleted_after_its_time_to_live() -> None:
     assert s.job().phase is Phase.SUCCEEDED
     s.wait(1)
     assert "default/job" not in s.cluster.jobs
-    assert s.given(do.RemoveJob)
 
 
 def test_a_job_that_is_kept_for_no_time_goes_with_its_end() -> None:
@@ -165,7 +164,7 @@ def test_every_step_is_recorded() -> None:
     s.etjob(workers=1, sync=GIT)
     s.end("launcher", 0)
     s.delete()
-    reasons = [r.reason for r in s.given(do.Record)]
+    reasons = [r.reason for r in s.records]
     assert list(dict.fromkeys(reasons)) == [
         "Submitted",
         "FetchingCode",

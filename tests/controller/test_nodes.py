@@ -173,7 +173,7 @@ def test_what_is_known_of_nodes_that_stay_is_kept() -> None:
 def test_a_worker_that_is_being_drained_when_its_node_is_lost_moves_at_once() -> None:
     s = Scenario(node("node-1"), node("node-2"))
     s.etjob(workers=2)
-    s.deaf = set(s.job().instances)
+    s.deaf = {"job-worker-0", "job-worker-1"}
     s.node("drain", "node-1")
     assert "Terminating" in s.stages().values()
     s.deaf.clear()

@@ -1,6 +1,8 @@
 """The state in a real store: taken up again, fenced, and not confused by a write of one's own."""
 
+import base64
 import tracemalloc
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -161,8 +163,11 @@ def test_a_state_that_was_changed_is_refused(store: Store) -> None:
     Saving(store, "job", SECRET).save(STATE, 20.0)
     entry = store.get("jobs/job/state")
     assert entry is not None
-    evil = entry.value.replace(b'"command":["sh"]', b'"command":["nc"]')
-    assert evil != entry.value
+    head, _, body = entry.value.partition(b"\n")
+    plain = zlib.decompress(base64.b64decode(body))
+    changed = plain.replace(b'"command":["sh"]', b'"command":["nc"]')
+    assert changed != plain
+    evil = head + b"\n" + base64.b64encode(zlib.compress(changed))
     store.put("jobs/job/state", evil, expect=None)
     with pytest.raises(SealBroken, match="somebody has changed it, or it is another run's"):
         Saving(store, "job", SECRET).load(30.0)

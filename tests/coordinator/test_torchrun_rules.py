@@ -79,7 +79,7 @@ def test_one_failure_is_one_too_many_by_default() -> None:
     cluster.kill("m3", code=1)
     cluster.run(1.0)
     assert cluster.ended is not None
-    assert cluster.ended == (1, "a worker failed: m3: exit code 1")
+    assert cluster.ended == (1, "a worker failed: rank 3 on h1: exit code 1")
 
 
 def test_failures_that_come_together_count_once_whoever_fails() -> None:

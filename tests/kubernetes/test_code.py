@@ -176,3 +176,24 @@ def test_rsync_brings_a_folder_and_has_no_commit(tmp_path: Path) -> None:
     pod = render(obj, job, chief_of(job), PodDefaults())
     assert run(pod["spec"]["initContainers"][0], tmp_path).returncode == 0
     assert (tmp_path / "code" / "project" / "train.py").read_text() == "here"
+
+
+def test_a_source_that_does_not_answer_for_a_moment_is_asked_again(
+    source: Path, tmp_path: Path
+) -> None:
+    """The job failed at the first time."""
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    real = shutil.which("git")
+    fails = 'echo x >> "$HOME/asked"; [ "$(wc -l < "$HOME/asked")" -gt 2 ] || exit 128'
+    script = f'#!/bin/sh\ncase "$*" in *ls-remote*) {fails} ;; esac\nexec {real} "$@"\n'
+    for name, text in (("git", script), ("sleep", "#!/bin/sh\nexit 0\n")):
+        (bin_folder / name).write_text(text)
+        (bin_folder / name).chmod(0o755)
+    obj = job_object(source)
+    pod = code_pod(obj, job_of(obj), PodDefaults())
+    path = f"{bin_folder}:{os.environ['PATH']}"
+    done = run(pod["spec"]["containers"][0], tmp_path, PATH=path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "commit").read_text() == git(source, "rev-parse", "main")
+    assert done.stderr.count("trying again") == 2

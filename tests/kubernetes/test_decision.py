@@ -5,27 +5,47 @@ from typing import Any
 
 from midflight.controller import events
 from midflight.controller.commands import AskResize, StartInstance, StopInstance
-from midflight.controller.spec import Sync
-from midflight.controller.state import Code, Job, Phase, Stage
+from midflight.controller.handle import handle
+from midflight.controller.orders import orders
+from midflight.controller.spec import Spec, Sync
+from midflight.controller.state import Cluster, Code, Job, Phase, Stage
 from midflight.kubernetes.operator.decision import NO_SCRIPT, Decision
 from midflight.kubernetes.operator.observed import Observed
 from midflight.kubernetes.resources.status import Saved, scaler_status
 from tests.kubernetes.jobs import NOW, pod, pods_of, running, spec
 
 
+class Pass(Decision):
+    """With the state that it leads to, and what follows from that."""
+
+    def __init__(self, saved: Saved, spec: Spec, observed: Observed, **more: Any) -> None:
+        super().__init__(saved, spec, observed)
+        jobs = {saved.job.key: replace(saved.job, spec=spec)} if saved.version else {}
+        cluster = Cluster(jobs=jobs, placed_elsewhere=True)
+        for told in more.pop("told", ()):
+            cluster, _ = handle(cluster, told)
+        for step in self.steps:
+            for event in step(cluster, observed.now):
+                cluster, records = handle(cluster, event)
+                self.records += records
+        self.job = cluster.jobs.get(self.key)
+        self.orders = orders(self.job, replace(observed.instances, **more)) if self.job else []
+
+
 def decide(
     job: Job | None = None, replicas: int = 2, now: float = NOW, workers: int = 2, **seen: Any
-) -> Decision:
+) -> Pass:
     """Of a job whose pods all run, unless it is said; `workers`: what its spec says now."""
     job = job or running()
     seen.setdefault("pods", pods_of(job))
+    more = {name: seen.pop(name) for name in ("told", "asking", "asked_before") if name in seen}
     changed = replace(job.spec, workers=workers)
-    return Decision(Saved(job, 3, replicas), changed, Observed(now, **seen))
+    return Pass(Saved(job, 3, replicas), changed, Observed(now, **seen), **more)
 
 
-def decide_first(made: Any, **seen: Any) -> Decision:
+def decide_first(made: Any, **seen: Any) -> Pass:
     """Of a job that no operator has seen before."""
-    return Decision(Saved(Job(made, "u", NOW, made.workers)), made, Observed(NOW, **seen))
+    return Pass(Saved(Job(made, "u", NOW, made.workers)), made, Observed(NOW, **seen))
 
 
 def scaler(kind: str, name: str, request: dict[str, Any], **more: Any) -> dict[str, Any]:

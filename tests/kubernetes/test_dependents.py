@@ -20,6 +20,7 @@ from tests.kubernetes.job_objects import (
     worker_of,
 )
 
+TOKEN = f"elastic-token-{UID[:8]}"
 ELASTIC = {"elasticPolicy": {"minReplicas": 1}}
 
 
@@ -51,7 +52,7 @@ def test_all_of_it_is_valid_and_belongs_to_its_job(obj: Json) -> None:
 
 def test_an_elastic_job_has_all_of_it_and_one_of_fixed_size_only_what_it_uses() -> None:
     assert set(made(training_job())) == {
-        "Secret/elastic-token",
+        f"Secret/{TOKEN}",
         "ConfigMap/elastic-config",
         "ConfigMap/elastic-state",
         "ServiceAccount/elastic-launcher",
@@ -69,7 +70,7 @@ def test_an_elastic_job_has_all_of_it_and_one_of_fixed_size_only_what_it_uses() 
 
 def test_the_token_is_in_its_secret_and_nowhere_else() -> None:
     found = made(training_job())
-    token = found.pop("Secret/elastic-token")["data"]["token"]
+    token = found.pop(f"Secret/{TOKEN}")["data"]["token"]
     assert base64.b64decode(token) == b"hush"
     assert "hush" not in str(found)
     assert token not in str(found)

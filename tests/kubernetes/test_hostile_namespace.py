@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import pytest
+from midflight.kubernetes.operator.reconciler import JobReconciler
 
 from midflight.controller.state import Job, Phase
 from midflight.errors import UsageError
@@ -19,7 +20,6 @@ from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.observed import Observed
-from midflight.kubernetes.operator.reconciler import JobReconciler
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.resources.job_spec import spec_of
 from midflight.kubernetes.resources.status import Saved

@@ -171,15 +171,15 @@ JOBS = {
     ),
     *(f"{verb} pods" for verb in ("create", "delete", "get", "list", "patch", "watch")),
     *(f"{verb} configmaps" for verb in ("create", "get", "patch", "update", "watch")),
-    "create services",
-    "create serviceaccounts",
+    *(f"{verb} services" for verb in ("create", "get")),
+    *(f"{verb} serviceaccounts" for verb in ("create", "get")),
     "create secrets",
     "create events",
-    "create roles.rbac.authorization.k8s.io",
-    "create rolebindings.rbac.authorization.k8s.io",
-    "create networkpolicies.networking.k8s.io",
-    "create poddisruptionbudgets.policy",
-    "create podgroups.scheduling.x-k8s.io",
+    *(f"{verb} roles.rbac.authorization.k8s.io" for verb in ("create", "get")),
+    *(f"{verb} rolebindings.rbac.authorization.k8s.io" for verb in ("create", "get")),
+    *(f"{verb} networkpolicies.networking.k8s.io" for verb in ("create", "get")),
+    *(f"{verb} poddisruptionbudgets.policy" for verb in ("create", "get")),
+    *(f"{verb} podgroups.scheduling.x-k8s.io" for verb in ("create", "get")),
 }
 KINDS = {
     f"get customresourcedefinitions.apiextensions.k8s.io={name}"

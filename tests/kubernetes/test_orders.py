@@ -19,7 +19,7 @@ def news(job: Job, observed: Observed) -> list[events.Event]:
 
 def orders(job: Job, observed: Observed) -> list[Order]:
     """With a hostfile that is as it should be."""
-    return controller.orders(job, replace(observed, hosts=roster.hosts(job)).instances)
+    return controller.orders(job, replace(observed.instances, hosts=roster.hosts(job)))
 
 
 def next_look(job: Job, pods: Pods) -> float | None:

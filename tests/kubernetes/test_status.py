@@ -8,7 +8,8 @@ from midflight.controller.events import ScaleAsked
 from midflight.controller.handle import handle
 from midflight.controller.state import Cluster, Phase, Progress, Stage
 from midflight.errors import StoreError
-from midflight.kubernetes.resources import status
+from midflight.kubernetes.resources import replicas, status
+from tests.kubernetes.job_objects import chief_of, job_of, pytorch_job, worker_of
 from tests.kubernetes.jobs import NOW, running, spec
 
 
@@ -95,6 +96,40 @@ def test_a_refused_scale_object_says_why_and_is_over():
     shown = status.refused_status("there is no worker of that name", {}, NOW)
     assert status.is_over({"status": shown})
     assert shown["conditions"][0]["message"] == "there is no worker of that name"
+
+
+def true_ones(shown: dict) -> dict[str, str]:
+    return {
+        each["type"]: each["message"] for each in shown["conditions"] if each["status"] == "True"
+    }
+
+
+def test_conditions_tell_of_pods_that_there_are_and_of_workers_that_run_now():
+    """A quota that lets no pod in left a job with WorkersCreated and WorkersReady."""
+    job = running()
+    shown = status.write(status.Saved(job, 1, 2), {}, NOW, seen=status.Seen(pods=()))
+    assert not {"WorkersCreated", "LauncherCreated"} & true_ones(shown).keys()
+    seen = status.Seen(pods=("demo-launcher", "demo-worker-1"))
+    shown = status.write(status.Saved(job, 2, 2), shown, NOW, seen=seen)
+    assert true_ones(shown)["WorkersCreated"] == "1 of 2 workers"
+    waiting = {n: replace(i, stage=Stage.STARTING) for n, i in job.instances.items()}
+    shown = status.write(status.Saved(replace(job, instances=waiting), 3, 2), shown, NOW, seen=seen)
+    assert "WorkersReady" not in true_ones(shown)
+
+
+def test_a_pytorchjob_of_workers_alone_counts_all_of_its_pods_as_workers():
+    """Its status said 1 where its spec said 2."""
+    obj = pytorch_job(elasticPolicy={"minReplicas": 1}, workers=2)
+    del obj["spec"]["pytorchReplicaSpecs"]["Master"]
+    job = job_of(obj)
+    chief, worker = (replace(i, stage=Stage.RUNNING) for i in (chief_of(job), worker_of(job)))
+    job = replace(job, instances={i.name: i for i in (chief, worker)})
+    assert replicas.has_no_master(obj) and not replicas.has_no_master(pytorch_job())
+    seen = status.Seen(worker_only=True)
+    shown = status.write(status.Saved(job, 1, 2), {}, NOW, seen=seen)
+    assert shown["replicas"] == replicas.workers(obj) == 2
+    assert shown["replicaStatuses"] == {"Worker": {"active": 2, "succeeded": 0, "failed": 0}}
+    assert shown["selector"] == "midflight.dev/job=fixed,midflight.dev/role in (master,worker)"
 
 
 def test_an_instance_that_starts_is_not_counted_as_a_current_worker():

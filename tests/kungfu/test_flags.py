@@ -101,7 +101,7 @@ def test_without_w_a_script_that_fails_before_it_has_joined_ends_the_run() -> No
     cluster.kill("m0", code=1, tail="ValueError: no such file\n")
     cluster.run(2.0)
     assert cluster.ended is not None and cluster.ended[0] == 1
-    assert "m0: exit code 1: ValueError: no such file" in cluster.ended[1]
+    assert "rank 0 on 127.0.0.1: exit code 1: ValueError: no such file" in cluster.ended[1]
 
 
 def test_with_w_lost_workers_are_replaced_and_workers_are_told_the_store() -> None:
@@ -130,7 +130,15 @@ def test_a_schedule_says_the_size_of_each_step_and_the_last_one_stays() -> None:
 
 
 def test_a_name_that_is_not_there_is_named_together_with_the_page_that_lists_what_is() -> None:
-    for module in ("", ".python", ".torch", ".torch.optimizers", ".torch.ops", ".tensorflow"):
+    for module in (
+        "",
+        ".python",
+        ".torch",
+        ".torch.optimizers",
+        ".torch.ops",
+        ".tensorflow",
+        ".tensorflow.ops",
+    ):
         found = importlib.import_module(f"midflight.compat.kungfu{module}")
         with pytest.raises(AttributeError, match=r"no 'set_tree' here; docs/"):
             _ = found.set_tree

@@ -85,6 +85,45 @@ def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(
     assert weights[0] == weights[1]
 
 
+def test_tensorflow_2_trains_and_is_resized_and_an_estimator_is_told_what_it_needs(
+    commands: Commands,
+) -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow is not installed; `make test` does")
+    done = commands.finish(
+        *("kungfu-run", "-w", "-np", "1", "-warm", "1"),
+        *(sys.executable, str(HERE / "tensorflow_script.py")),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    said = done.stdout
+    assert said.count("elastic: 12 np=2 counted 12 same True") == 2, said
+    assert said.count("fit with SynchronousSGDOptimizer: same True learns True") == 2
+    assert said.count("fit with SynchronousAveragingOptimizer: same False learns True") == 2
+    assert said.count("fit with PairAveragingOptimizer: same False learns True") == 2
+    assert said.count("tape: same True") == 2
+    assert said.count("sum 3 of rank 0: 5") == 2
+    assert "needs TensorFlow 1" in said and "coming-from-kungfu.md#tensorflow-1" in said
+
+
+LAUNCHES = """
+from kungfu.cmd import launch_multiprocess
+def work(rank):
+    from kungfu.python import all_reduce_int_sum, current_rank
+    print("rank", rank == current_rank(), "sum", all_reduce_int_sum(rank + 1), flush=True)
+launch_multiprocess(work, 2)
+print("both have ended", flush=True)
+"""
+
+
+def test_a_script_can_launch_its_workers_itself(commands: Commands) -> None:
+    words = [sys.executable, "-c", LAUNCHES]
+    done = subprocess.run(
+        words, env=commands.env, cwd=commands.folder, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("rank True sum 3") == 2
+    assert done.stdout.count("both have ended") == 1
+
+
 def test_the_example_learns_while_it_is_resized(commands: Commands) -> None:
     example = HERE.parents[1] / "examples" / "11-kungfu-slp" / "train.py"
     done = commands.finish(

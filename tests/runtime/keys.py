@@ -37,6 +37,12 @@ class Keys:
                 raise WorldChanged("given up")
             return [self._values[key] for key in keys]
 
+    def want_rank_keys(
+        self, generation: int, prefix: str, size: int, timeout: float
+    ) -> Sequence[str]:
+        keys = [f"{prefix}{rank}" for rank in range(size)]
+        return self.want_keys(generation, keys, timeout)
+
     def give_up(self) -> None:
         with self._changed:
             self._over = True

@@ -214,9 +214,9 @@ def test_a_batch_that_depends_on_the_size_of_the_world_is_found_before_the_first
 ) -> None:
     jobs = [mf.join(model=nn.Linear(1, 1)) for _ in groups]
     for job, group, size in zip(jobs, groups, (2, 2, 3), strict=True):
-        job._group = group
+        job._session.driver.group = group
         job.sampler(range(1000), 64 * size)
-    first, second, newcomer = outcomes(*(job.compare_plans for job in jobs))
+    first, second, newcomer = outcomes(*(job._session._compare_plans for job in jobs))
     assert (first, second) == (True, True)
     assert isinstance(newcomer, DataError)
     assert "global_batch_size is 192 on m2 and 128 on m0" in str(newcomer)

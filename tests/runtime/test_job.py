@@ -76,10 +76,10 @@ def test_a_world_that_is_cut_ends_the_step_between_two_micro_batches() -> None:
     with mf.join(ddp=False) as job:
         batches = job.batches(torch.arange(8), 8, epochs=1, plan={"micro_batch_size": 2})
         first = next(batches)
-        assert job.begin(first.issued)
-        assert job._group is not None
-        job._group.cut()
-        assert not job.begin(first.issued)
+        session = job._session
+        assert session.begin(first.issued)
+        session.group.cut()
+        assert not session.begin(first.issued)
 
 
 class FakeMembership:
@@ -94,7 +94,7 @@ class FakeMembership:
     def finish(self) -> None:
         self.finished += 1
 
-    def next_order(self, step: int, *, idle: bool = False) -> Order:
+    async def next_order(self, step: int, *, idle: bool = False) -> Order:
         return Dismissed("training is over", failed=False)
 
     def send(self, message: object) -> bool:
@@ -108,10 +108,10 @@ def ended_with(error: BaseException | None, *, dismissed: bool = False) -> FakeM
     membership = FakeMembership()
     job = mf.join(ddp=False)
     with contextlib.suppress(SystemExit, ValueError), job:
-        job._membership = membership  # type: ignore[assignment]
+        job._session.driver.membership = membership  # type: ignore[assignment]
         if dismissed:
             membership.due = True
-            job.boundary()
+            job._session.boundary()
         if error is not None:
             raise error
     return membership
@@ -151,7 +151,7 @@ def test_members_that_average_nothing_in_a_step_meet_at_its_end() -> None:
     """Else their steps drift apart, and a record of one member says nothing about the others."""
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
     with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
-        group = job._group = FakeGroup()
+        group = job._session.driver.group = FakeGroup()
         batches = job.batches([torch.ones(2)] * 6, global_batch_size=2, epochs=1)
         job.step(MODEL(next(batches).data).sum())
         assert group.met == [[0]]
@@ -166,7 +166,7 @@ def test_members_that_average_nothing_in_a_step_meet_at_its_end() -> None:
 def test_a_script_that_asks_for_the_process_group_keeps_the_members_together_itself() -> None:
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
     with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
-        group = job._group = FakeGroup()
+        group = job._session.driver.group = FakeGroup()
         assert job.process_group is None  # of a fake
         for batch in job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1):
             job.step(MODEL(batch.data).sum())

@@ -24,6 +24,11 @@ class Line:
         self.wanted.append(list(keys))
         return ["aGk="] * len(keys)
 
+    def want_rank_keys(
+        self, generation: int, prefix: str, size: int, timeout: float
+    ) -> Sequence[str]:
+        return self.want_keys(generation, [f"{prefix}{rank}" for rank in range(size)], timeout)
+
 
 def test_keys_of_all_ranks_are_fetched_with_the_first_of_them() -> None:
     line = Line()

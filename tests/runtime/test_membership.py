@@ -23,6 +23,7 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.world import Member, World
 from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.driver import block
 from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout
@@ -61,7 +62,7 @@ def a_member(
     env = WorkerEnv("run", "m0", "h0", 0, "127.0.0.1", coordinator, "", elastic_timeout, 1.0, "")
     membership = Membership(env, OURS, "gloo", Trainer(step))
     membership.entered(Group(world(1, "m0", "m1"), "m0", "gloo"))
-    assert membership.next_order(step) is None
+    assert block(membership.next_order(step)) is None
     return membership
 
 
@@ -70,34 +71,34 @@ def test_a_switch_that_is_brought_forward_interrupts_the_step_in_flight() -> Non
     member.hear(Switch(world(2, "m1"), (), 7))
     group = member.group
     assert group is not None and not group.is_cut
-    assert member.next_order(5) is None
+    assert block(member.next_order(5)) is None
     member.hear(Switch(world(2, "m1"), (), 5))
     assert group.is_cut
-    assert member.next_order(5) == Leave(2)
+    assert block(member.next_order(5)) == Leave(2)
 
 
 def test_a_switch_that_is_told_again_or_later_is_no_news() -> None:
     member = a_member(step=5)
     for step in (7, 7, 9):
         member.hear(Switch(world(2, "m1"), (), step))
-    assert member.next_order(6) is None
-    assert member.next_order(7) == Leave(2)
+    assert block(member.next_order(6)) is None
+    assert block(member.next_order(7)) == Leave(2)
 
 
 def test_a_world_that_is_announced_again_while_it_is_entered_is_entered_once() -> None:
     member = a_member()
     member.hear(Form(world(2, "m0")))
-    order = member.next_order(0)
+    order = block(member.next_order(0))
     assert isinstance(order, Enter)
     member.hear(Form(world(2, "m0")))  # the connection broke meanwhile, so it is told again
     member.entered(order.coming.group)
-    assert member.next_order(0) is None
+    assert block(member.next_order(0)) is None
 
 
 def test_a_break_while_a_world_is_entered_is_said_again_after_a_reconnect() -> None:
     member = a_member()
     member.hear(Form(world(2, "m0")))
-    order = member.next_order(0)
+    order = block(member.next_order(0))
     assert isinstance(order, Enter)
     member.broke(order.coming.group, 0, "closed by peer")  # nobody hears that
     assert [m.generation for m in member.pending() if isinstance(m, MemberBroke)] == [2]
@@ -114,7 +115,7 @@ def test_what_breaks_in_a_world_that_was_left_at_a_switch_is_no_news(stays: bool
         if stays:
             member.hear(Prepare(after, ()))
         member.hear(Switch(after, (), 6))
-        assert isinstance(member.next_order(6), Enter if stays else Leave)
+        assert isinstance(block(member.next_order(6)), Enter if stays else Leave)
         assert member.group is not None
         member.broke(member.group, 6, "another member has gone")
         member.say_settled(2)
@@ -132,6 +133,36 @@ def sigterm_as_notice(member: Membership, seconds: float) -> Iterator[None]:
     member.leave_on_sigterm(seconds)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_sigterm_is_the_scripts_again_when_its_job_is_over(dismissed: bool) -> None:
+    """One that the others go on without ends at once: its agent's signal changes nothing then."""
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    assert before is signal.SIG_DFL
+    try:
+        member.leave_on_sigterm(30.0)
+        ours = signal.getsignal(signal.SIGTERM)
+        assert ours is not before
+        if dismissed:
+            member.hear(Dismiss("it is not needed any more", failed=False))
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is (ours if dismissed else before)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_that_the_script_has_set_meanwhile_stays() -> None:
+    member = a_member()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        member.leave_on_sigterm(30.0)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        member.close()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -182,7 +213,7 @@ class Waiting:
 
 def test_a_member_that_has_finished_waits_without_using_a_core() -> None:
     member = a_member(elastic_timeout=0.01)
-    waiting = Waiting(lambda: member.next_order(9, idle=True))
+    waiting = Waiting(lambda: block(member.next_order(9, idle=True)))
     time.sleep(0.5)  # far beyond twice the elastic timeout
     member.hear(Dismiss("training is over", failed=False))
     assert isinstance(waiting.outcome(), Dismissed)
@@ -194,7 +225,7 @@ def test_a_whole_world_trains_on_without_a_coordinator_however_long() -> None:
     member.link.start()
     time.sleep(1.0)
     assert member.group is not None and not member.group.is_cut
-    assert member.next_order(1) is None
+    assert block(member.next_order(1)) is None
     member.link.close()
 
 
@@ -206,7 +237,7 @@ def test_a_broken_world_waits_for_a_coordinator_up_to_the_elastic_timeout() -> N
     assert member.group is not None
     member.broke(member.group, 0, "connection reset by peer")
     with pytest.raises(GivenUp):
-        Waiting(lambda: member.next_order(0)).outcome()
+        Waiting(lambda: block(member.next_order(0))).outcome()
     assert time.monotonic() - began >= 0.3, "it counts from the moment of need"
     member.link.close()
 
@@ -214,7 +245,7 @@ def test_a_broken_world_waits_for_a_coordinator_up_to_the_elastic_timeout() -> N
 def test_a_member_that_has_finished_does_not_wait_for_a_lost_coordinator_for_ever() -> None:
     member = a_member(elastic_timeout=0.1)
     member.link.start()
-    order = Waiting(lambda: member.next_order(9, idle=True)).outcome()
+    order = Waiting(lambda: block(member.next_order(9, idle=True))).outcome()
     member.link.close()
     assert isinstance(order, Dismissed) and not order.failed, "its training is complete"
     assert "coordinator did not answer" in order.reason

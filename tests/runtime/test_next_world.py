@@ -8,6 +8,7 @@ from torch import nn
 
 from midflight.errors import StateError
 from midflight.runtime.group import process_group as groups
+from midflight.runtime.membership.driver import block
 from midflight.runtime.membership.next_world import Coming
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout
@@ -111,5 +112,5 @@ def test_a_member_that_was_told_another_backend_says_so_before_it_connects() -> 
     wanted = "m1 uses the backend nccl and m0 uses gloo; pass the same join(backend=...)"
     assert wanted in preparation.problem("m1")
     with pytest.raises(StateError):
-        preparation.comings[1].wait()
+        block(preparation.comings[1].wait())
     preparation.abandon()

@@ -1,4 +1,4 @@
-"""A place for a real server process with the fake backend, on a real unix socket."""
+"""A place for a real server process with the fake machine, on a real unix socket."""
 
 import http.client
 import json
@@ -17,7 +17,7 @@ from tests.run.site import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(midflight.__file__).parents[1]
-FAKE = "tests.server.fake_backend:FakeBackend"
+FAKE = "tests.server.fake_machine:FakeMachine"
 
 
 def spec(name: str = "bert", **more: Any) -> dict[str, Any]:

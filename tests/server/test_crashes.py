@@ -6,9 +6,9 @@ server brings everything to its end.
 
 import pytest
 
+from midflight.backends.crash_points import POINTS, VARIABLE, passing_from
 from midflight.client import Client
 from midflight.errors import MidflightError, UsageError
-from midflight.server.crash_points import POINTS, VARIABLE, passing_from
 from tests.run.site import eventually
 from tests.server.site import Site, spec
 

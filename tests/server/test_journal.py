@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from midflight.backends.local import journal as journal_module
+from midflight.backends.local.journal import Journal
+from midflight.backends.place import Noted, differences
 from midflight.controller.commands import Record
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation, Phase, Role
 from midflight.errors import StoreError
-from midflight.server import journal as journal_module
-from midflight.server.journal import Journal, Noted, differences
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The loop around the real controller, with a real journal and the fake backend."""
+"""The loop around the real controller, with a real journal and the fake machine."""
 
 import asyncio
 import logging
@@ -8,16 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from midflight.controller.commands import Command
+from midflight.backends import loop as loop_module
+from midflight.backends.local.journal import Journal
+from midflight.backends.local.place import LocalPlace
+from midflight.backends.loop import Decide, Loop
+from midflight.backends.place import Noted
+from midflight.controller.commands import Order, Record
 from midflight.controller.events import Event, JobDeleted, JobSubmitted, NodeCordoned
 from midflight.controller.handle import handle
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster
 from midflight.errors import MidflightError, NotFound, StoreUnavailable, Unreachable
-from midflight.server import loop as loop_module
-from midflight.server.journal import Journal, Noted
-from midflight.server.loop import Decide, Loop
-from tests.server.fake_backend import FakeBackend
+from midflight.server.waiters import Waiters
+from tests.server.fake_machine import FakeMachine
 
 
 class CountingJournal(Journal):
@@ -33,18 +36,18 @@ class CountingJournal(Journal):
         super().save(before, after, records)
 
 
-class WatchfulBackend(FakeBackend):
+class WatchfulMachine(FakeMachine):
     """Looks into the journal whenever it is told to do something."""
 
     def __init__(self, home: Path, journal: Journal) -> None:
         super().__init__(home)
         self.journal = journal
-        self.unsaved: list[Command] = []
+        self.unsaved: list[Order] = []
 
-    def carry_out(self, command: Command, cluster: Cluster) -> None:
+    def carry_out(self, order: Order, cluster: Cluster) -> None:
         if self.journal.load().jobs.keys() != cluster.jobs.keys():
-            self.unsaved.append(command)
-        super().carry_out(command, cluster)
+            self.unsaved.append(order)
+        super().carry_out(order, cluster)
 
 
 def submitted(name: str) -> Decide:
@@ -52,41 +55,47 @@ def submitted(name: str) -> Decide:
     return lambda _, now: JobSubmitted(now, spec, f"uid of {name}")
 
 
+class WaitedFor(Loop):
+    waiters: Waiters
+
+
 def with_loop(
-    folder: Path, scenario: Callable[[Loop, CountingJournal, WatchfulBackend], Awaitable[None]]
+    folder: Path, scenario: Callable[[WaitedFor, CountingJournal, WatchfulMachine], Awaitable[None]]
 ) -> None:
     async def main() -> None:
         journal = CountingJournal(folder / "journal.db")
-        backend = WatchfulBackend(folder, journal)
-        loop = Loop(journal, backend)
+        machine = WatchfulMachine(folder, journal)
+        waiters = Waiters()
+        loop = WaitedFor(LocalPlace(journal, machine), changed=waiters.wake)
+        loop.waiters = waiters
         await loop.start()
         try:
-            await asyncio.wait_for(scenario(loop, journal, backend), 30)
+            await asyncio.wait_for(scenario(loop, journal, machine), 30)
         finally:
             await loop.close()
 
     asyncio.run(main())
 
 
-async def phase(loop: Loop, key: str, wanted: str) -> None:
+async def phase(loop: WaitedFor, key: str, wanted: str) -> None:
     while loop.cluster.jobs[key].phase.value != wanted:
         with loop.waiters.change(key) as change:
             await asyncio.wait_for(change, 10)
 
 
 def test_commands_are_given_only_when_what_led_to_them_is_saved(tmp_path: Path) -> None:
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         cluster = await loop.ask(submitted("bert"))
         assert "default/bert" in cluster.jobs
         await phase(loop, "default/bert", "RUNNING")
-        assert backend.unsaved == []
+        assert machine.unsaved == []
         assert journal.load().jobs == loop.cluster.jobs
 
     with_loop(tmp_path, scenario)
 
 
 def test_what_comes_in_one_turn_is_saved_at_once(tmp_path: Path) -> None:
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         before = journal.saves
         await asyncio.gather(*(loop.ask(submitted(f"job-{n}")) for n in range(50)))
         assert len(journal.load().jobs) == 50
@@ -99,7 +108,7 @@ def test_a_refusal_among_others_concerns_nobody_else(tmp_path: Path) -> None:
     def refuse(cluster: Cluster, now: float) -> Event:
         raise NotFound("no such job")
 
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         one, two, three = await asyncio.gather(
             loop.ask(submitted("one")),
             loop.ask(refuse),
@@ -117,9 +126,9 @@ def test_a_refusal_among_others_concerns_nobody_else(tmp_path: Path) -> None:
 def test_on_a_full_disk_callers_are_refused_and_told_events_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_module, "RETRY", 0.01)
+    monkeypatch.setattr(loop_module, "FIRST_PAUSE", 0.01)
 
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         await loop.ask(submitted("bert"))
         await phase(loop, "default/bert", "RUNNING")
         before = loop.cluster
@@ -144,14 +153,14 @@ def test_a_bug_in_the_controller_is_logged_and_the_server_goes_on(
 ) -> None:
     real = handle
 
-    def broken(cluster: Cluster, event: Event) -> tuple[Cluster, Sequence[Command]]:
+    def broken(cluster: Cluster, event: Event) -> tuple[Cluster, Sequence[Record]]:
         if isinstance(event, JobSubmitted) and event.spec.name == "bad":
             raise KeyError("bad luck")
         return real(cluster, event)
 
     monkeypatch.setattr(loop_module, "handle", broken)
 
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         bad, good = await asyncio.gather(
             loop.ask(submitted("bad")), loop.ask(submitted("good")), return_exceptions=True
         )
@@ -159,7 +168,7 @@ def test_a_bug_in_the_controller_is_logged_and_the_server_goes_on(
         assert isinstance(good, Cluster)
         assert set(loop.cluster.jobs) == {"default/good"}
 
-    with caplog.at_level(logging.ERROR, "midflight.server"):
+    with caplog.at_level(logging.ERROR, "midflight.loop"):
         with_loop(tmp_path, scenario)
     assert "JobSubmitted uid='uid of bad' was not handled" in caplog.text
 
@@ -167,7 +176,7 @@ def test_a_bug_in_the_controller_is_logged_and_the_server_goes_on(
 def test_what_cannot_be_written_is_left_out_and_the_rest_is_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         found = await asyncio.gather(
             *(loop.ask(submitted(name)) for name in ("one", "half\ud800", "two")),
             return_exceptions=True,
@@ -180,7 +189,7 @@ def test_what_cannot_be_written_is_left_out_and_the_rest_is_saved(
 
 
 def test_a_deadline_is_kept_although_nobody_says_anything(tmp_path: Path) -> None:
-    async def scenario(loop: Loop, journal: CountingJournal, backend: WatchfulBackend) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
         spec = Spec(Kind.ETJOB, "large", "python train.py", min_workers=1, gpus=99)
         patient = replace(spec, max_wait_time=0.2)
         await loop.ask(lambda _, now: JobSubmitted(now, patient, "1"))
@@ -191,13 +200,15 @@ def test_a_deadline_is_kept_although_nobody_says_anything(tmp_path: Path) -> Non
 
 def test_who_waits_when_the_server_ends_is_told(tmp_path: Path) -> None:
     async def main() -> None:
-        loop = Loop(Journal(tmp_path / "journal.db"), FakeBackend(tmp_path))
+        loop = Loop(LocalPlace(Journal(tmp_path / "journal.db"), FakeMachine(tmp_path)))
         await loop.start()
         await loop.ask(submitted("bert"))
-        with loop.waiters.change("default/bert") as change:
-            await asyncio.gather(loop.close(), asyncio.wait((change,), timeout=10))
+        waiters = Waiters()
+        with waiters.change("default/bert") as change:
+            waiters.close()
             with pytest.raises(Unreachable, match="ending"):
                 change.result()
+        await loop.close()
         with pytest.raises(MidflightError, match="ending"):
             await loop.ask(submitted("gpt"))
 

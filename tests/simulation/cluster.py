@@ -48,7 +48,7 @@ def choose_setup(rng: random.Random) -> Setup:
     slots = tuple(rng.randint(1, 3) for _ in range(rng.randint(2, 4)))
     np = rng.randint(1, min(sum(slots), 5))
     batch = rng.randint(4, 9)
-    step_seconds = rng.choice((0.05, 0.2, 0.5, 1.5))
+    step_seconds = rng.choice((0.05, 0.2, 0.5, 1.5, 3.0))
     steps = min(int(30 / step_seconds), 120)
     plan = Plan(samples=batch * steps // 2 + rng.randrange(batch), global_batch_size=batch)
     script = Script(

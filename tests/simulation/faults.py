@@ -63,6 +63,9 @@ class Fault:
 
 
 def choose(rng: random.Random) -> list[Fault]:
+    if rng.random() < 0.15:  # one alone, which has to come to its end in good order
+        at, victim = rng.uniform(2.0, STRIKE_WITHIN), rng.randrange(1000)
+        return [Fault(at, rng.choice(DECISIVE), victim, 0.0)]
     faults = []
     for _ in range(rng.randint(1, MOST_FAULTS)):
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -259,7 +262,7 @@ class Strikes:
         """A connection between two members breaks; both processes are well."""
         if (process := self._member(fault)) is not None:
             training = self._cluster.trainings.get(process.name)
-            if training is not None and training.group is not None:
+            if training is not None and training.holds_state:
                 self._say(f"a connection of {process.name} to other members breaks")
                 training.group.is_reset = True
 

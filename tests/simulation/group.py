@@ -64,6 +64,10 @@ class SimGroup:
     def cut(self) -> None:
         self.is_cut = True
 
+    def retire(self) -> None:
+        """Its connections are closed: nobody is in it any more."""
+        self.is_cut = True
+
     async def gather(self, value: Any, seconds: float = 0.0) -> list[Any]:
         """A collective of all: everybody's values, by rank."""
         self._count += 1

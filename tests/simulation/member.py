@@ -1,8 +1,8 @@
-"""A training process: the real membership, claims, plan and schedule; the training itself is a sum.
+"""A training process: the real membership, driver, claims, plan and schedule; training is a sum.
 
-It goes through what `runtime.session` and `runtime.job` do at a boundary and in a step, with
-`await` where they block. Its weights are a number that every sample of every step goes into, so a
-sample that is lost or used twice is seen at once.
+The real driver takes it from world to world. In a step, and when a world is entered, it does what
+`runtime.session` and `runtime.job` do, with `await` where they block. Its weights are a number that
+every sample of every step goes into, so a sample that is lost or used twice is seen at once.
 """
 
 import asyncio
@@ -15,11 +15,12 @@ from typing import Any
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol import messages as say
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.world import World
+from midflight.protocol.world import Member, World
 from midflight.runtime.data.plan import Cursor, Plan, Seat
 from midflight.runtime.data.schedule import Schedule
+from midflight.runtime.membership.driver import Driver
 from midflight.runtime.membership.link import Link
-from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order, Wait
+from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state.claims import NEWCOMER, Claim, settle
 from midflight.runtime.state.relay import relay
 from tests.simulation.coming import SimComing
@@ -68,9 +69,21 @@ class SimMembership(Membership):
         super().hear(message)
         self._training.news.set()
 
+    def say_settled(self, generation: int) -> None:
+        super().say_settled(generation)
+        self._training.has_left = generation > self._training.group.generation
+
     def give_up(self, reason: str) -> None:
         super().give_up(reason)
         self._training.news.set()
+
+    async def _wait_for_news(self, seconds: float | None) -> bool:
+        self._training.news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._training.news.wait()
+        except TimeoutError:
+            return False
 
 
 class _Holdings:
@@ -101,14 +114,21 @@ class Training:
         self.moved = 0
         self.news = asyncio.Event()
         self._trained_in = 0
-        self.group: SimGroup | None = None
-        self._broken = False
         self._schedule = Schedule(Seat(0, 0, 1))
         self._layout_wanted = False
         self._layout_made = asyncio.Event()
         self._membership = SimMembership(env, self)
+        alone = World(0, (Member(env.member, env.host, env.slot, env.address),))
+        nowhere: Any = SimGroup(fabric, process, alone, env.member)
+        trainer: Any = self
+        self._driver = Driver(trainer, nowhere, self._membership)
 
     # --- what the membership asks -------------------------------------------------------------
+
+    @property
+    def group(self) -> SimGroup:
+        group: Any = self._driver.group
+        return group  # type: ignore[no-any-return]
 
     @property
     def steps_done(self) -> int:
@@ -146,13 +166,13 @@ class Training:
         self.process.on_terminate = lambda: membership.leave_on_notice(self.env.grace)
         membership.link.start()
         try:
-            await self._settle()
+            await self._driver.settle()
             while not self._plan.complete(self.cursor, self._script.epochs):
                 self.cursor = self._plan.rolled(self.cursor)
                 await self._boundary()
                 if not self._plan.ended(self.cursor):
                     await self._step()
-            await self._finish()
+            await self._driver.finish(stay=True)
             return 0
         except SystemExit:
             return 0
@@ -161,94 +181,30 @@ class Training:
             return 1
         finally:
             membership.link.close()
-            if self.group is not None:
-                self.group.cut()
+            self.group.cut()
 
     async def _pass(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
 
     async def _boundary(self) -> None:
-        membership = self._membership
-        if (
-            membership.due
-            or self._broken
-            or self._layout_wanted
-            or not membership.begin_step(self.cursor.step)
-        ):
-            await self._settle()
-
-    async def _settle(self) -> None:
         if self._layout_wanted and self.holds_state:
             self._layout_wanted = False
             self._layout_made.set()
-        while (order := await self._next_order(idle=False)) is not None:
-            match order:
-                case Enter():
-                    await self._try_to_enter(order)
-                case Leave(generation):
-                    self._leave(generation)
-                case Dismissed(reason, failed):
-                    if failed:
-                        raise GivenUp(reason)
-                    raise SystemExit(0)
-
-    async def _finish(self) -> None:
-        self._membership.finish()
-        while True:
-            order = await self._next_order(idle=True)
-            if isinstance(order, Dismissed):
-                if order.failed:
-                    raise GivenUp(order.reason)
-                return
-            if isinstance(order, Enter):
-                await self._try_to_enter(order)
-                self._membership.finish()
-            elif isinstance(order, Leave):
-                self._leave(order.generation)
-
-    def _leave(self, generation: int) -> None:
-        self.has_left = True
-        self._membership.say_settled(generation)
-
-    async def _next_order(self, *, idle: bool) -> Order | None:
-        membership = self._membership
-        patience = None if idle else membership.patience
-        try:
-            async with asyncio.timeout(patience):
-                while isinstance(order := membership.order_now(self.cursor.step, idle=idle), Wait):
-                    self.news.clear()
-                    await self.news.wait()
-                return order
-        except TimeoutError:
-            raise GivenUp("no world has named this member") from None
+        if self._driver.is_due():
+            await self._driver.settle()
 
     # --- entering a world -----------------------------------------------------------------------
 
-    async def _try_to_enter(self, order: Enter) -> None:
-        coming: Any = order.coming
-        group: SimGroup = coming.group
-        try:
-            await coming.wait()
-            await self._enter(group, order.planned)
-        except WorldChanged as error:
-            self._broke(group, error)
+    def dismissed(self) -> None:
+        """It ends by SystemExit."""
 
-    def _broke(self, group: SimGroup, error: WorldChanged) -> None:
-        real: Any = group
-        self._membership.broke(real, self.cursor.step, str(error))
-
-    async def _enter(self, group: SimGroup, planned: bool) -> None:
+    async def enter(self, order: Enter) -> None:
+        group: Any = order.coming.group
         newcomer = not self.holds_state
         received = await self._agree(group)
-        seat = Seat(group.generation, group.rank, group.size)
-        if not planned or newcomer or received:
-            self._schedule.replace(seat)
-        self.group = group
+        if not order.planned or newcomer or received:
+            self._schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
-        self.has_left = False
-        self._broken = False
-        real: Any = group
-        self._membership.entered(real)
 
     def _claim(self, rank: int) -> Claim:
         if not self.holds_state:
@@ -296,7 +252,6 @@ class Training:
 
     async def _step(self) -> None:
         group = self.group
-        assert group is not None
         seat = self._schedule.at(self.cursor.step)
         if group.is_cut or seat.generation != group.generation:
             await asyncio.sleep(0.001)  # the feed has nothing for this world
@@ -312,8 +267,7 @@ class Training:
         try:
             answers = await group.gather((own, (self.cursor.step, self.weights), self.value))
         except WorldChanged as error:
-            self._broken = True
-            self._broke(group, error)
+            self._driver.broke(error)
             return
         finally:
             self.waiting = False
@@ -323,4 +277,5 @@ class Training:
         self.weights = fold(self.weights, extent, used)
         self.cursor = extent.after
         self._trained_in = group.generation
+        self._driver.let_go()
         self.witness.completed(self.env.member, group.generation, self.cursor.step, self.weights)

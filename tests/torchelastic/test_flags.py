@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from midflight.compat.torchelastic.options import Options, parse
 from midflight.compat.torchelastic.streams import Std
 from midflight.errors import UsageError
+from midflight.shims.python.sitecustomize import torchrun_words
 from midflight.store.etcd_address import Endpoint
 from tests.run.site import Site
 from tests.torchelastic.nodes import torchrun
@@ -176,3 +178,33 @@ def test_a_refusal_is_one_line_and_exit_code_2(site: Site) -> None:
     node = torchrun(site)
     assert node.ends() == 2
     assert "training_script" in node.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("python -m torch.distributed.run --nnodes 1 t.py", ["--nnodes", "1", "t.py"]),
+        ("python -u -X dev -m torchelastic.distributed.launch t.py -m x", ["t.py", "-m", "x"]),
+        ("python3 -um torch.distributed.launch t.py", ["--local-rank-argument", "t.py"]),
+        ("python -m torch.distributed t.py", None),
+        ("python -c pass -m torch.distributed.run", None),
+        ("python t.py -m torch.distributed.run", None),
+        ("python", None),
+    ],
+)
+def test_torchs_own_launchers_are_known_by_the_command_line(
+    words: str, found: list[str] | None
+) -> None:
+    assert torchrun_words(words.split()) == found
+
+
+def test_the_launcher_before_torchrun_gives_workers_their_local_rank() -> None:
+    command = parse(["--local-rank-argument", "train.py", "--lr", "0.1"], {}).command
+    run = subprocess.run(
+        [*command[:2], command[2].replace("exec", "echo"), *command[3:]],
+        env={"LOCAL_RANK": "3"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout.split()[-4:] == ["train.py", "--local-rank=3", "--lr", "0.1"]
+    assert parse(["--local-rank-argument", "--use_env", "train.py"], {}).command[-1] == "train.py"

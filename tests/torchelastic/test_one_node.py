@@ -241,9 +241,22 @@ def test_nothing_outlives_a_launcher_that_is_killed(site: Site) -> None:
 
 def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
     env = {**site.env, **shims.environment(site.env)}
-    node = Launched(["torchrun", "--standalone", PRINT_ENV], env, site.folder)
-    assert told(node)[0]["WORLD_SIZE"] == "1"
+    taken_over = [sys.executable, "-m", "torch.distributed.run"]  # torch's own sets "True"
+    for command in (["torchrun"], taken_over):
+        node = Launched([*command, "--standalone", PRINT_ENV], env, site.folder)
+        worker = told(node)[0]
+        assert (worker["WORLD_SIZE"], worker["TORCHELASTIC_USE_AGENT_STORE"]) == ("1", "False")
     assert Path(shims.BIN, "torchrun").exists()
+
+
+def test_the_log_level_info_shows_the_rendezvous(site: Site) -> None:
+    node = torchrun(site, "--nproc-per-node=2", PRINT_ENV, LOGLEVEL="INFO")
+    told = [line.split(" ", 3)[3] for line in finish(node) if line.startswith("INFO ")]
+    assert told[:2] == [
+        "Attempting to join next rendezvous",
+        "Joined rendezvous version 1 as rank 0.",
+    ]
+    assert told[2].startswith("Rendezvous version 1 is complete.") and len(told) == 3
 
 
 def test_a_job_of_one_node_needs_no_folder_of_the_users(site: Site) -> None:

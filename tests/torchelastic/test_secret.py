@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.compat.torchelastic.secret import secret_of
+from midflight.compat.torchelastic.secret import secret_of, warning
 from midflight.errors import UsageError
 
 
@@ -30,6 +30,13 @@ def test_between_machines_the_name_alone_makes_it_unless_there_is_a_token(tmp_pa
     with_token = {**here, "MIDFLIGHT_TOKEN_FILE": str(token)}
     assert secret_of("job", False, with_token) != secret_of("job", False, here)
     assert secret_of("job", True, with_token) == secret_of("job", False, with_token)
+
+
+def test_a_secret_that_others_can_guess_is_warned_of(tmp_path: Path) -> None:
+    assert "known to everybody" in (warning("none", False, {}) or "")
+    assert "whoever guesses it" in (warning("job", False, {}) or "")
+    assert warning("none", True, {}) is None
+    assert warning("none", False, {"MIDFLIGHT_TOKEN_FILE": "token"}) is None
 
 
 def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from midflight import terminal
+from midflight import descriptors, terminal
 from midflight.agent.finding import await_run
 from midflight.agent.loop import Agent
 from midflight.agent.settings import Settings
@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         parser.error(str(error))
     log = _logger(settings.name, settings.verbose)
+    descriptors.raise_limit()
     try:
         return asyncio.run(Agent(settings, log).run())
     except MidflightError as error:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from midflight import descriptors
 from midflight.agent import guard, prctl
 
 OnExit = Callable[[int], None]  # the exit code; negative: the number of the signal
@@ -72,7 +73,7 @@ class Processes:
             pass_fds=channels.passed,
             start_new_session=True,
             # Only this thread forks: the signal comes when the forking thread ends.
-            preexec_fn=functools.partial(prctl.die_with, os.getpid()),
+            preexec_fn=functools.partial(_become_a_member, os.getpid()),
         )
         self._add(popen.pid, _Child(on_exit, popen))
         return popen.pid
@@ -217,3 +218,9 @@ def _state(pid: int) -> str:
 def _ask_ps(pid: int) -> str:
     done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return done.stdout
+
+
+def _become_a_member(agent: int) -> None:
+    """In the child, between fork and exec."""
+    prctl.die_with(agent)
+    descriptors.restore_limit()

@@ -1,27 +1,24 @@
 """Asking the training of a job: what it does now, and whether it goes on with another size.
 
 A job that will never have a run is answered for at once; for all others the coordinator of the
-job's run answers, through `CoordinatorClient`.
+job's run answers, through `CoordinatorClient`. `Questions` are those under way.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Callable, Container
 
+from midflight.controller.commands import AskResize
+from midflight.controller.events import Event, ResizeEnded, ResizeProgressed
+from midflight.controller.orders import open_requests
+from midflight.controller.state import Job
 from midflight.coordinator.client import CoordinatorClient, Dial, Patience
 from midflight.errors import MidflightError
 from midflight.protocol.messages import ResizeRequested, Status
 
 NO_TRAINING = "no training takes part: the command does not use midflight run or horovodrun"
 
-
-@dataclass(frozen=True)
-class Wish:
-    """`members`, the size to come to; or, if that is None, the hosts whose members leave."""
-
-    members: int | None
-    leaving: tuple[str, ...] = ()
-    id: str = ""  # under which it may be asked for again
-    again: bool = False  # a former server has asked already, and may have been heard
+log = logging.getLogger("midflight.loop")
 
 
 async def status(dial: Dial) -> Status | None:
@@ -33,25 +30,64 @@ async def status(dial: Dial) -> Status | None:
 
 
 async def resize(
-    dial: Dial,
-    wish: Wish,
-    timeout: float,
-    progress: Callable[[str], None],
-    run_expected: bool = True,
+    dial: Dial, order: AskResize, progress: Callable[[str], None], run_expected: bool = True
 ) -> tuple[bool, str]:
-    """Whether the training has done as wished, and its words for that.
+    """Whether the training has done as asked, and its words for that.
 
     `run_expected`: there is a run, or the command is one that starts it, so it is waited for.
     """
     if not run_expected:
         return True, NO_TRAINING
-    if wish.members is None and not wish.leaving:
+    if order.members is None and not order.leaving:
         return True, "none of its members has to leave"
-    client = CoordinatorClient(dial)
+    asked = (order.members, 0, 0, (), order.timeout, order.request, order.leaving)
+    patience = Patience(reach=order.timeout, asked_before=order.again)
     try:
-        request = ResizeRequested(wish.members, 0, 0, (), timeout, wish.id, wish.leaving)
-        patience = Patience(reach=timeout, asked_before=wish.again)
-        ended = await client.resize(request, progress, patience)
+        ended = await CoordinatorClient(dial).resize(ResizeRequested(*asked), progress, patience)
     except MidflightError as error:
         return False, str(error)
     return ended.ok, ended.detail
+
+
+class Questions:
+    """What the trainings of jobs are being asked: each request once, and its answer is told."""
+
+    def __init__(self, tell: Callable[[Event], None], clock: Callable[[], float]) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._tasks: dict[str, dict[str, asyncio.Task[None]]] = {}  # by job and request
+
+    def of(self, key: str) -> Container[str]:
+        """Also those whose answer was told, as long as the job waits for it."""
+        return self._tasks.get(key, {}).keys()
+
+    def ask(self, order: AskResize, dial: Dial, run_expected: bool) -> None:
+        task = asyncio.create_task(self._ask(order, dial, run_expected))
+        self._tasks.setdefault(order.key, {})[order.request] = task
+
+    def keep(self, job: Job) -> None:
+        """Those that the job waits for, and no others."""
+        asked, wanted = self._tasks.get(job.key, {}), open_requests(job)
+        for request in [each for each in asked if each not in wanted]:
+            asked.pop(request).cancel()
+
+    def drop(self, key: str) -> None:
+        for task in self._tasks.pop(key, {}).values():
+            task.cancel()
+
+    def close(self) -> None:
+        for key in list(self._tasks):
+            self.drop(key)
+
+    async def _ask(self, order: AskResize, dial: Dial, run_expected: bool) -> None:
+        key, operation = order.key, order.operation
+
+        def progress(line: str) -> None:
+            self._tell(ResizeProgressed(self._clock(), key, operation, line))
+
+        try:
+            ok, detail = await resize(dial, order, progress, run_expected)
+        except Exception as error:  # whatever it is, the operation must come to an end
+            log.exception("a bug: %s could not be asked", operation)
+            ok, detail = False, f"a bug: {error!r}"
+        self._tell(ResizeEnded(self._clock(), key, operation, ok, detail))

@@ -14,7 +14,12 @@ from midflight.cli import common_flags, messages, program
 from midflight.errors import UsageError
 
 _YES = (None, "1", "t", "T", "true", "TRUE", "True")
+_IN_QUOTES = "; a command with flags of its own goes in quotes, or after --"
 _NO = ("0", "f", "F", "false", "FALSE", "False")
+
+
+class UnknownFlag(UsageError):
+    """A flag that the verb does not have."""
 
 
 class VerbParser(Parser):
@@ -38,7 +43,11 @@ class VerbParser(Parser):
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace:
         """The options; `rest` holds the words after `--`."""
-        arranged = arrange(argv, self._option_string_actions, self.renamed)
+        try:
+            arranged = arrange(argv, self._option_string_actions, self.renamed)
+        except UnknownFlag as error:
+            hint = _IN_QUOTES if any(a.dest == "command" for a in self._actions) else ""
+            raise UsageError(f"{error}{hint}; {self.flags_there_are()}") from None
         for old, new in arranged.deprecated:
             messages.plain(f"Flag {old} has been deprecated, please use {new} instead")
         options = self.parse_args([*arranged.flags, *arranged.words])
@@ -76,7 +85,7 @@ def arrange(
             old, flag = flag, renamed[flag]
             deprecated[old] = flag
         if flag not in known:
-            raise UsageError(_unknown(flag, known))
+            raise UnknownFlag(_unknown(flag, known))
         if known[flag].nargs == 0:
             flags.append(flag if value in _YES else _opposite(flag, value, known))
         else:
@@ -114,9 +123,7 @@ def _unknown(flag: str, known: Iterable[str]) -> str:
     import difflib  # only here, so that nobody waits for it
 
     near = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
-    if near:
-        return f"unknown flag: {flag}; did you mean {near[0]}?"
-    return f"unknown flag: {flag}; a command with flags of its own goes in quotes, or after --"
+    return f"unknown flag: {flag}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def switch(

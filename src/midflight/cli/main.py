@@ -8,6 +8,7 @@ from typing import TextIO, cast
 import midflight
 from midflight.arguments import Parser
 from midflight.cli import common_flags, program
+from midflight.cli.examples import EXAMPLES, FIRST, show_examples
 from midflight.cli.verbs import ALIASES, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
 from midflight.errors import UsageError
@@ -33,14 +34,21 @@ def _dispatch(argv: Sequence[str]) -> int:
     common, rest = common_flags.take(argv)
     common_flags.use(common)
     options = parser().parse_args(rest)
-    if options.verb is None:
-        raise UsageError(
-            f"wanted a verb ({', '.join(VERBS)}), got none; see `{program.name()} --help`"
-        )
-    verb = ALIASES.get(options.verb, options.verb)
+    verb, words = options.verb, options.rest
+    if verb == "help" and words:
+        verb, words = words[0], [*words[1:], "--help"]
+    if verb in (None, "help"):
+        parser().print_help()
+        return 0
+    verb = ALIASES.get(verb, verb)
     if verb not in VERBS and verb not in HIDDEN:
         raise UsageError(_unknown(verb))
-    code: int = load(verb).main(options.rest)
+    try:
+        code: int = load(verb).main(words)
+    except SystemExit as end:  # its parser has printed the help
+        if not end.code and verb in EXAMPLES:
+            print(f"\n{show_examples(EXAMPLES[verb])}")
+        raise
     return code
 
 
@@ -55,11 +63,12 @@ def _unknown(verb: str) -> str:
 def parser() -> argparse.ArgumentParser:
     name = program.name()
     lines = [f"  {verb:<10} {what}" for verb, what in VERBS.items()]
+    lines += ["", show_examples(FIRST), "", f"`{name} help VERB` says more."]
     top = Parser(
         prog=name,
         usage=f"{name} VERB ...",
         description="Elastic PyTorch training: resize a running job without restarting it.",
-        epilog="\n".join(["verbs:", *lines, "", f"`{name} VERB --help` says more."]),
+        epilog="\n".join(["verbs:", *lines]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"midflight {midflight.__version__}")

@@ -122,6 +122,16 @@ def known_runs() -> list[str]:
     return sorted(path.parent.name for path in (home(os.environ) / "runs").glob("*/spec.json"))
 
 
+def known_run(name: str) -> RunDir:
+    """The folder of the run of that name; NotFound, with what to do, if there is none."""
+    folder = RunDir.of(name, os.environ)
+    if folder.has_spec:
+        return folder
+    if _candidates(name, ""):
+        raise NotFound(f"{name} is a job, not a run; `{program.name()} delete {name}` ends it")
+    raise NotFound(f"no run is named {name!r}; known runs: {', '.join(known_runs()) or 'none yet'}")
+
+
 def client_of(folder: RunDir) -> CoordinatorClient:
     return CoordinatorClient(partial(call_async, folder))
 

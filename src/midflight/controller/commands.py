@@ -1,7 +1,7 @@
-"""What the controller wants done: orders, carried out once the journal has been written.
+"""What is to be done for a job, once its state is saved, and the records of what was decided.
 
-Every command may be given twice (the server may die in between), so each must be harmless the
-second time. Its outcomes are the events named beside it.
+An order may be given twice (whoever gives it may die in between), so each must be harmless the
+second time. Its outcomes are the events named beside it, or are found by observing.
 """
 
 from dataclasses import dataclass
@@ -56,14 +56,7 @@ class AskResize:
     leaving: tuple[str, ...]
     timeout: float
     request: str  # asked again under this id, it is the same request
-    again: bool = False  # after a restart: what was answered meanwhile was not heard
-
-
-@dataclass(frozen=True)
-class RemoveJob:
-    """Nothing of it runs any more: remove its folder, and its rows in the journal."""
-
-    key: str
+    again: bool = False  # somebody who is gone has asked before: the answer may have been lost
 
 
 @dataclass(frozen=True)
@@ -77,5 +70,4 @@ class Record:
     message: str
 
 
-Order = FetchCode | StartInstance | StopInstance | WriteHosts | AskResize
-Command = Order | RemoveJob | Record
+Order = FetchCode | StartInstance | StopInstance | WriteHosts  # for the place of the job

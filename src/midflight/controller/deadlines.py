@@ -1,15 +1,14 @@
 """Deadlines: when something happens to a job although nobody says anything.
 
 Each one here is acted on by `reconcile.py` or what it calls as soon as it is over, so a deadline
-never stays in the past. A limit of 0 is none, as in Arena's flags; a job that is to be kept for 0
-seconds goes at once.
+never stays in the past. (`orders.next_look` says when an instance is late to end.) A limit of 0 is
+none, as in Arena's flags; a job that is to be kept for 0 seconds goes at once.
 """
 
 from collections.abc import Iterator
 
 from midflight.controller import roster
 from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
-from midflight.deadlines import STOP_LATE
 
 
 def next_deadline(cluster: Cluster) -> float | None:
@@ -19,9 +18,6 @@ def next_deadline(cluster: Cluster) -> float | None:
 
 
 def deadlines_of(job: Job) -> Iterator[float]:
-    for instance in job.instances.values():
-        if instance.stage is Stage.STOPPING and instance.stop_by is not None:
-            yield instance.stop_by + STOP_LATE
     if job.deleting or job.held:
         return
     if job.finished:

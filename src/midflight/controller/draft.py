@@ -1,4 +1,4 @@
-"""Draft: the cluster and the commands of one decision while it is being made.
+"""Draft: the cluster and the records of one decision while it is being made.
 
 A decision is a pure function from outside; inside it is easier to read as a few small changes in a
 row. A draft lives for one event. What did not change stays the same object, so that the server
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.controller import roster
-from midflight.controller.commands import Command, Record, StopInstance, WriteHosts
+from midflight.controller.commands import Record
 from midflight.controller.placement import Room
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation
 
@@ -22,7 +22,7 @@ class Draft:
         self.nodes = cluster.nodes
         self.jobs = dict(cluster.jobs)
         self.active = set(_active(cluster))
-        self.commands: list[Command] = []
+        self.records: list[Record] = []
         self.touched: set[str] = set()  # jobs that are to be looked at before this is over
         self.freed = False  # there may be room now for what waits
         self._changed: set[str] = set()
@@ -90,9 +90,6 @@ class Draft:
         if roster.holds(old) and not stays:
             self._room, self.freed = None, True
 
-    def stop(self, key: str, instance: Instance, grace: float) -> None:
-        self.commands.append(StopInstance(key, instance.name, instance.attempt, grace))
-
     # --- operations -------------------------------------------------------------------------
 
     def set_operation(self, key: str, operation: Operation, **changes: Any) -> Operation:
@@ -124,37 +121,24 @@ class Draft:
     # --- words ------------------------------------------------------------------------------
 
     def record(self, key: str, source: str, reason: str, message: str) -> None:
-        self.commands.append(Record(key, source, "Normal", reason, message))
+        self.records.append(Record(key, source, "Normal", reason, message))
 
     def warn(self, key: str, source: str, reason: str, message: str) -> None:
-        self.commands.append(Record(key, source, "Warning", reason, message))
+        self.records.append(Record(key, source, "Warning", reason, message))
 
     def about_job(self, key: str) -> str:
         return f"job/{self.jobs[key].spec.name}"
 
     # --- the end ----------------------------------------------------------------------------
 
-    def close(self) -> tuple[Cluster, tuple[Command, ...]]:
-        """Hostfiles come first: a worker is out of them before it is stopped."""
-        hostfiles = [WriteHosts(key, roster.hosts(self.jobs[key])) for key in self._new_hosts()]
+    def close(self) -> tuple[Cluster, tuple[Record, ...]]:
         same = not self._changed and self.nodes is self.before.nodes
         if same and self.before.active is not None:
-            return self.before, tuple(self.commands)
+            return self.before, tuple(self.records)
         cluster = replace(
             self.before, nodes=self.nodes, jobs=self.jobs, active=frozenset(self.active)
         )
-        return cluster, (*hostfiles, *self.commands)
-
-    def _new_hosts(self) -> list[str]:
-        return [
-            key
-            for key in sorted(self._changed)
-            if (job := self.jobs.get(key)) is not None
-            and roster.is_elastic(job.spec)
-            and not job.finished
-            and not job.deleting
-            and roster.hosts(self.before.jobs.get(key)) != roster.hosts(job)
-        ]
+        return cluster, tuple(self.records)
 
 
 def _active(cluster: Cluster) -> Iterable[str]:

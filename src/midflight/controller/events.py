@@ -33,8 +33,7 @@ class _OfNode(_Event):
 
 @dataclass(frozen=True)
 class ServerStarted(_Event):
-    """The state was read from the journal. For every instance that should be up, InstanceStarted
-    or InstanceEnded follows; commands whose outcome is not known are given again."""
+    """The state was read from where it was saved: whatever is due is settled."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,14 @@ class ResizeProgressed(_OfJob):
 
 
 @dataclass(frozen=True)
+class InstanceNoted(_OfJob):
+    """Something about an instance that people may want to know."""
+
+    instance: str
+    line: str
+
+
+@dataclass(frozen=True)
 class NodesChanged(_Event):
     """These are the nodes now; what is known of those that stay (cordoned, lost) is kept."""
 
@@ -172,6 +179,7 @@ JobEvent = (  # of a job that is there
     | CodeNotFetched
     | ResizeEnded
     | ResizeProgressed
+    | InstanceNoted
 )
 InstanceEvent = (
     InstanceStarted | InstanceNotStarted | InstanceDelayed | InstanceLost | InstanceEnded

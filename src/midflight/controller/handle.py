@@ -1,13 +1,14 @@
-"""`handle(cluster, event, ...) -> (cluster, commands)`: the controller's whole judgement.
+"""`handle(cluster, event, ...) -> (cluster, records)`: the controller's whole judgement.
 
 One small function per event takes in what happened; `reconcile_all` then does what is due. Events
-about jobs, instances or attempts that are no more are stale, and change nothing.
+about jobs, instances or attempts that are no more are stale, and change nothing. What has to be
+done about the new state is for `orders.py` to say.
 """
 
 from typing import assert_never
 
 from midflight.controller import events, job_end, nodes, operations, roster
-from midflight.controller.commands import Command, FetchCode, StartInstance, WriteHosts
+from midflight.controller.commands import Record
 from midflight.controller.deadlines import deadlines_of
 from midflight.controller.draft import Draft
 from midflight.controller.instance_end import Fate, described, ended, fate_of
@@ -25,7 +26,7 @@ from midflight.controller.state import (
 )
 
 
-def handle(cluster: Cluster, *told: events.Event) -> tuple[Cluster, tuple[Command, ...]]:
+def handle(cluster: Cluster, *told: events.Event) -> tuple[Cluster, tuple[Record, ...]]:
     """`told`: one event, or several of the same moment, after which what is due is done once."""
     draft = Draft(cluster, told[0].at)
     for event in told:
@@ -37,7 +38,7 @@ def handle(cluster: Cluster, *told: events.Event) -> tuple[Cluster, tuple[Comman
 def _take_in(draft: Draft, event: events.Event) -> None:
     match event:
         case events.ServerStarted():
-            _take_up(draft)
+            draft.touch(draft.active)
         case events.TimePassed():
             _note_deadlines(draft)
         case events.JobSubmitted():
@@ -70,6 +71,8 @@ def _about_job(draft: Draft, event: events.JobEvent) -> None:
             operations.answered(draft, event.key, event.operation, event.ok, event.detail)
         case events.ResizeProgressed():
             operations.progressed(draft, event.key, event.operation, event.detail)
+        case events.InstanceNoted():
+            draft.record(event.key, f"instance/{event.instance}", "Note", event.line)
         case _:
             assert_never(event)
 
@@ -112,26 +115,6 @@ def _about_nodes(draft: Draft, event: events.NodeEvent) -> None:
             assert_never(event)
 
 
-# --- the server -------------------------------------------------------------------------------
-
-
-def _take_up(draft: Draft) -> None:
-    """Give every command again whose outcome was not heard of; what is due is settled after."""
-    for job in draft.by_age(draft.active):
-        if job.code is Code.FETCHING and not job.deleting and not job.finished:
-            draft.commands.append(FetchCode(job.key))
-        if roster.is_elastic(job.spec) and roster.hosts(job) and not job.finished:
-            draft.commands.append(WriteHosts(job.key, roster.hosts(job)))
-        for instance in roster.on_node(job):
-            if instance.stage is Stage.STARTING:
-                draft.commands.append(StartInstance(job.key, instance.name, instance.attempt))
-            elif instance.stage is Stage.STOPPING:
-                left = (instance.stop_by or draft.now) - draft.now
-                draft.stop(job.key, instance, max(left, 0.0))
-        operations.ask_again(draft, job.key)
-    draft.touch(draft.active)
-
-
 def _note_deadlines(draft: Draft) -> None:
     for key in draft.active:
         if any(at <= draft.now for at in deadlines_of(draft.jobs[key])):
@@ -151,7 +134,6 @@ def _submitted(draft: Draft, event: events.JobSubmitted) -> None:
     draft.touch([spec.key])
     draft.record(spec.key, f"job/{spec.name}", "Submitted", "the job was accepted")
     if spec.sync is not None:
-        draft.commands.append(FetchCode(spec.key))
         text = f"fetching code with {spec.sync.mode}"  # a source may hold a password
         draft.record(spec.key, f"job/{spec.name}", "FetchingCode", text)
 

@@ -6,7 +6,6 @@ scheduler places, everything starts at once, and waits there.
 """
 
 from midflight.controller import roster
-from midflight.controller.commands import StartInstance
 from midflight.controller.draft import Draft
 from midflight.controller.placement import Place
 from midflight.controller.spec import Kind, Spec
@@ -138,7 +137,6 @@ def _wait(draft: Draft, key: str, instance: Instance, reason: str) -> None:
 
 
 def _start(draft: Draft, key: str, instance: Instance, place: Place) -> None:
-    attempt = instance.attempt + 1
     draft.set_instance(
         key,
         instance.name,
@@ -146,13 +144,12 @@ def _start(draft: Draft, key: str, instance: Instance, place: Place) -> None:
         reason="",
         node=place.node,
         devices=place.devices,
-        attempt=attempt,
+        attempt=instance.attempt + 1,
         pid=0,
         started_at=None,
         ended_at=None,
         retry_at=0.0,
     )
-    draft.commands.append(StartInstance(key, instance.name, attempt))
     if place is ELSEWHERE:
         return
     devices = f", devices {','.join(map(str, place.devices))}" if place.devices else ""

@@ -1,20 +1,17 @@
 """An instance is told to end, is sent off for good, or goes back to wait for a place.
 
-A stop that is not heard of again is repeated, as a kill, so that nothing waits for ever.
+`orders.py` tells it, and again if it is late.
 """
 
 from midflight.controller.draft import Draft
 from midflight.controller.state import ON_NODE, Instance, Stage
-from midflight.deadlines import STOP_GRACE, STOP_LATE
-
-AGAIN = 10.0  # between one kill and the next
+from midflight.deadlines import STOP_GRACE
 
 
 def stop(draft: Draft, key: str, name: str, grace: float, reason: str) -> None:
     """Nothing happens to what is not up, or is stopping already."""
     instance = draft.jobs[key].instances[name]
     if instance.stage in (Stage.STARTING, Stage.RUNNING):
-        draft.stop(key, instance, grace)
         by = draft.now + grace
         draft.set_instance(key, name, stage=Stage.STOPPING, stop_by=by, reason=reason)
 
@@ -23,7 +20,6 @@ def kill(draft: Draft, key: str, name: str) -> None:
     """At once, stopping or not; for what is on a node."""
     instance = draft.jobs[key].instances[name]
     if instance.stage in ON_NODE:
-        draft.stop(key, instance, 0.0)
         draft.set_instance(key, name, stage=Stage.STOPPING, stop_by=draft.now)
 
 
@@ -53,11 +49,3 @@ def wait_anew(draft: Draft, key: str, name: str, reason: str) -> Instance:
         stop_by=None,
         retry_at=0.0,
     )
-
-
-def repeat_late_stops(draft: Draft, key: str) -> None:
-    for instance in draft.jobs[key].instances.values():
-        late = instance.stop_by is not None and draft.now >= instance.stop_by + STOP_LATE
-        if instance.stage is Stage.STOPPING and late:
-            draft.stop(key, instance, 0.0)
-            draft.set_instance(key, instance.name, stop_by=draft.now + AGAIN)

@@ -5,7 +5,6 @@ still listed, and goes with the job when that is deleted.
 """
 
 from midflight.controller import roster
-from midflight.controller.commands import RemoveJob
 from midflight.controller.draft import Draft
 from midflight.controller.instance_stop import kill, stop, wait_anew
 from midflight.controller.operations import abandon, close_all
@@ -124,5 +123,4 @@ def remove_if_empty(draft: Draft, key: str) -> None:
     if roster.on_node(draft.jobs[key]):
         return
     draft.record(key, draft.about_job(key), "Deleted", "the job was deleted")
-    draft.commands.append(RemoveJob(key))
     draft.drop_job(key)

@@ -4,7 +4,7 @@ A drained node gives its workers notice, so that their members can leave the tra
 that its job cannot do without leaves for good, and another one comes before it has gone. Launchers
 are killed instead: a launcher that is asked to end would end the training with it, and one that is
 killed is started again and takes the run up. A lost node gives nothing: what was on it counts as
-gone at once, and is killed if it is there after all. A job of fixed size cannot move in parts, so
+gone at once, and is killed if it is seen after all. A job of fixed size cannot move in parts, so
 all of it starts anew.
 """
 
@@ -86,7 +86,6 @@ def lose(draft: Draft, name: str) -> None:
 def _lose_instances(draft: Draft, name: str) -> None:
     for job, instance in _on(draft, name):
         if instance.stage in ON_NODE:
-            draft.stop(job.key, instance, 0.0)
             reason = f"lost with node {name}"
             draft.warn(job.key, f"instance/{instance.name}", "NodeLost", reason)
             ended(draft, job.key, instance, Fate.LOST, None, reason)

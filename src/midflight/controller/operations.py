@@ -1,14 +1,14 @@
 """A scale operation from its first turn to its end, one at a time for each job.
 
 A scaleout starts instances and asks the training at the same moment; a scalein asks first and stops
-instances afterwards. Nothing is counted as done before the training has said so, and once it was
-asked its answer alone decides: it has a deadline, and a switch that has begun is not taken back.
+instances afterwards. `orders.py` asks, as long as an operation is ASKED. Nothing is counted as done
+before the training has said so, and once it was asked its answer alone decides: it has a deadline,
+and a switch that has begun is not taken back.
 """
 
 from dataclasses import replace
 
 from midflight.controller import roster
-from midflight.controller.commands import AskResize
 from midflight.controller.draft import Draft
 from midflight.controller.instance_start import add_workers
 from midflight.controller.instance_stop import dismiss
@@ -86,7 +86,7 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
         workers = add_workers(draft, key, operation.count)
     else:
         workers = operation.workers or _first_to_leave(job, operation.count)
-    operation = draft.set_operation(
+    draft.set_operation(
         key,
         operation,
         workers=workers,
@@ -97,7 +97,6 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
         progress=Progress.ASKED,
         message=f"the training was asked to go on with {target} workers instead of {was}",
     )
-    ask(draft, key, operation)
     return False
 
 
@@ -105,26 +104,6 @@ def _first_to_leave(job: Job, count: int) -> tuple[str, ...]:
     """Those that do not run yet, then the newest."""
     last = sorted(roster.movable(job), key=lambda i: (roster.waits(i), i.index))[-count:]
     return tuple(instance.name for instance in reversed(last))
-
-
-def ask(draft: Draft, key: str, operation: Operation, *, again: bool = False) -> None:
-    """Workers that are not up have no members, so if all of them are, a size says it better."""
-    job = draft.jobs[key]
-    leaving: tuple[str, ...] = ()
-    if operation.kind == SCALEIN:
-        leaving = tuple(name for name in operation.workers if name in roster.hosts(job))
-    members = None if leaving else roster.slots(job, operation.target)
-    timeout = max(operation.deadline - draft.now, 0.0)
-    request = f"{operation.id} {operation.target} {operation.asked_at or draft.now:.6f}"
-    command = AskResize(key, operation.id, members, leaving, timeout, request, again)
-    draft.commands.append(command)
-
-
-def ask_again(draft: Draft, key: str) -> None:
-    """After a restart of the server: what was answered meanwhile was not heard."""
-    for operation in roster.open_operations(draft.jobs[key]):
-        if operation.progress is Progress.ASKED:
-            ask(draft, key, operation, again=True)
 
 
 # --- the training's answer --------------------------------------------------------------------
@@ -179,7 +158,7 @@ def _settle_for_less(draft: Draft, key: str, operation: Operation, text: str) ->
     for name in operation.workers:
         if name not in came:
             dismiss(draft, key, name, "it was not there in time")
-    smaller = draft.set_operation(
+    draft.set_operation(
         key,
         operation,
         workers=came,
@@ -189,7 +168,6 @@ def _settle_for_less(draft: Draft, key: str, operation: Operation, text: str) ->
         progress=Progress.ASKED,
         message=f"{len(came)} of {operation.count} came in time: {text}",
     )
-    ask(draft, key, smaller)
     return True
 
 

@@ -47,7 +47,7 @@ class Sighting:
     started_at: float | None = None  # None: nobody has noted when
     ended_at: float | None = None
     ends_at: float | None = None  # it was told to end, and has until then
-    can_hurry: bool = False  # it may be told again, with less time
+    can_hurry: bool = False  # told again, with less time, it ends sooner
     silent: bool = False  # nobody answers for it
 
 
@@ -115,24 +115,18 @@ def _end(who: tuple[str, str, int], instance: Instance, seen: Sighting, at: floa
 # --- orders -------------------------------------------------------------------------------------
 
 
-def orders(job: Job, observed: Observed) -> list[Order]:
+def orders(job: Job, observed: Observed) -> list[Order | AskResize]:
     """Hostfiles come first: a worker is out of them before it is told to end."""
-    found: list[Order] = []
+    found: list[Order | AskResize] = []
     open_ = not job.finished and not job.deleting
     if open_ and roster.is_elastic(job.spec) and roster.hosts(job) != observed.hosts:
         found.append(WriteHosts(job.key, roster.hosts(job)))
-    fetches = job.code is Code.FETCHING
-    if fetches and open_ and not observed.fetching:
+    if job.code is Code.FETCHING and open_ and not observed.fetching:
         found.append(FetchCode(job.key))
     for name, seen in observed.instances.items():
-        if name in job.instances:
-            grace = _grace(job, job.instances[name], seen, observed)
-        else:
-            needed = fetches and name == observed.fetching
-            grace = None if needed or seen.ends_at is not None else 0.0
         if _is_late(seen, observed.now):
             found.append(StopInstance(job.key, name, seen.attempt, 0.0, force=True))
-        elif grace is not None:
+        elif (grace := _notice(job, name, observed)) is not None:
             found.append(StopInstance(job.key, name, seen.attempt, grace))
     for instance in roster.in_order(job):
         if instance.stage is Stage.STARTING and instance.name not in observed.instances:
@@ -152,16 +146,27 @@ def next_look(job: Job, observed: Observed) -> float | None:
     return min((at for at in found if at > 0.0), default=None)
 
 
-def _grace(job: Job, instance: Instance, seen: Sighting, observed: Observed) -> float | None:
-    """With how much notice it goes; None if it stays, or is going already."""
-    now, stop_by = observed.now, instance.stop_by or observed.now
-    if seen.ends_at is not None:
-        sooner = instance.stage is Stage.STOPPING and stop_by + 1.0 < seen.ends_at
-        return max(stop_by - now, 0.0) if seen.can_hurry and sooner else None
-    if instance.stage is Stage.STOPPING and seen.attempt == instance.attempt:
-        return max(stop_by - now, 0.0) if now >= _stops_at(job, observed) else None
-    if seen.attempt != instance.attempt and instance.stage in ON_NODE:
-        return 0.0
+def _notice(job: Job, name: str, observed: Observed) -> float | None:
+    """Seconds within which it is told to end; None: it stays, or was told already."""
+    seen, instance = observed.instances[name], job.instances.get(name)
+    if instance is None:
+        needed = job.code is Code.FETCHING and name == observed.fetching
+        grace = None if needed else 0.0
+    else:
+        grace = _grace(job, instance, observed)
+    if grace is None or seen.ends_at is None:
+        return grace
+    sooner = observed.now + grace + 1.0 < seen.ends_at
+    return grace if seen.can_hurry and sooner else None
+
+
+def _grace(job: Job, instance: Instance, observed: Observed) -> float | None:
+    """What is left to it; None: it stays."""
+    seen, now = observed.instances[instance.name], observed.now
+    if instance.stage in ON_NODE and seen.attempt != instance.attempt:
+        return 0.0  # it is in the way
+    if instance.stage is Stage.STOPPING and now >= _stops_at(job, observed):
+        return max((instance.stop_by or now) - now, 0.0)
     if instance.stage in ON_NODE:
         return None
     if seen.condition is not Condition.OVER:

@@ -9,7 +9,6 @@ from midflight.controller import roster
 from midflight.controller.deadlines import gone_at, ran_at, waited_at
 from midflight.controller.draft import Draft
 from midflight.controller.instance_start import create, place
-from midflight.controller.instance_stop import repeat_late_stops
 from midflight.controller.job_end import delete, finish, remove_if_empty
 from midflight.controller.operations import operate
 from midflight.controller.state import Code, Job, Phase, Stage
@@ -34,7 +33,6 @@ def _waits_for_room(job: Job) -> bool:
 
 
 def settle(draft: Draft, key: str) -> None:
-    repeat_late_stops(draft, key)
     job = draft.jobs[key]
     if job.deleting:
         remove_if_empty(draft, key)

@@ -182,6 +182,8 @@ class Door:
                 self._keys.want(
                     generation, keys, lambda values: wire.send(say.KeyValues(ticket, values))
                 )
+            case say.RankKeysWanted(generation, prefix, size):
+                self._keys.want_ranks(generation, prefix, size, wire.send_frame)
             case say.MemberFailed(error, kind):
                 self._printer.traceback(name, self._rank(name), error)
                 self._shell.dispatch(events.Failed(now(), name, error, kind))

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from midflight import terminal
+from midflight import descriptors, terminal
 from midflight.coordinator.admission import report_accept_errors
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
@@ -48,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", default=os.environ.get(STORE), help=f"default: ${STORE}")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args(argv)
+    descriptors.raise_limit()
     logging.basicConfig(handlers=[logging.StreamHandler(terminal.ErrorStream())])  # asyncio's
     try:
         folder = RunDir(options.run_dir)

@@ -4,12 +4,16 @@ One entry per job, replaced by compare-and-set. A coordinator that finds the ent
 somebody else has been replaced and must stop: that is the fence against two of them. Every write
 carries the name of its writer, so that one which arrived though the store gave no answer is known
 for what it is. The entry is sealed: a MAC with the run's token over the run's name and the state.
-Whoever can only write the store cannot have anything started.
+Whoever can only write the store cannot have anything started. The state is compressed, because a
+store takes 1 MiB at once: that is enough for about 6,000 members.
 """
 
+import base64
+import binascii
 import hmac
 import secrets
 import time
+import zlib
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +22,7 @@ from midflight.errors import Conflict, MidflightError, SealBroken, StoreError
 from midflight.protocol import codec
 from midflight.store.interface import Store
 
-FORMAT = 3
+FORMAT = 4
 _MARK = f"midflight-state/{FORMAT}".encode()  # then the MAC, and on the next line the state
 
 
@@ -84,7 +88,8 @@ def forget(store: Store, job: str) -> None:
 
 
 def written(state: State, now: float, job: str, secret: bytes, writer: str = "") -> bytes:
-    body = codec.dumps(Saved(FORMAT, time.time(), now, state, writer))
+    plain = codec.dumps(Saved(FORMAT, time.time(), now, state, writer))
+    body = base64.b64encode(zlib.compress(plain))  # as text: it travels in messages, too
     return b"%b %b\n%b" % (_MARK, _mac(body, job, secret), body)
 
 
@@ -110,7 +115,11 @@ def _unsealed(value: bytes, job: str, secret: bytes) -> Saved:
             "it is another run's; nothing is started. Bring the token file of that run, choose "
             f"another name, or delete {state_key(job)} from the store to begin anew"
         )
-    return codec.decode(Saved, codec.loads(body))
+    try:
+        plain = zlib.decompress(base64.b64decode(body, validate=True))
+    except (zlib.error, binascii.Error) as error:
+        raise StoreError(f"the saved state of {job} cannot be read: {error}") from None
+    return codec.decode(Saved, codec.loads(plain))
 
 
 def read(value: bytes, now: float, job: str, secret: bytes) -> State:

@@ -30,6 +30,7 @@ SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
 SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
 SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
 MIN_AVAILABLE = f"{OURS}/min-available"  # annotation of a job: workers that a drain leaves
+TEMPLATE = f"{OURS}/template"  # annotation of a pod: changes with the template it was made of
 FINALIZER = f"{OURS}/cleanup"
 KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
@@ -71,8 +72,9 @@ def master_service(job: str) -> str:
     return f"{job}-master-0"
 
 
-def token_secret(job: str) -> str:
-    return f"{job}-token"
+def token_secret(job: str, uid: str) -> str:
+    """With a part of the job's uid, so that nobody can have made it before there was a job."""
+    return f"{job}-token-{uid[:8]}"
 
 
 def config_map(job: str) -> str:

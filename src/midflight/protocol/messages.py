@@ -277,6 +277,15 @@ class KeysWanted:
     ticket: int
 
 
+@message
+class RankKeysWanted:
+    """Answer with RankKeys as soon as the keys `prefix`0, `prefix`1, ... of all ranks are there."""
+
+    generation: int
+    prefix: str
+    size: int
+
+
 # --- coordinator to member --------------------------------------------------------------------
 
 
@@ -330,6 +339,15 @@ class Dismiss:
 class KeyValues:
     ticket: int
     values: tuple[str, ...]
+
+
+@message
+class RankKeys:
+    """The same for all members of the generation, so that it is encoded once."""
+
+    generation: int
+    prefix: str
+    values: tuple[str, ...]  # by rank
 
 
 @message

@@ -13,11 +13,13 @@ only the launcher did not live to tell.
 
 import fcntl
 import secrets
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from midflight.coordinator.core.state import Phase, State
+from midflight.coordinator.saved_state import Saving
 from midflight.errors import Unreachable, UsageError
 from midflight.protocol.job import JobSpec
 from midflight.run.dial import call
@@ -67,6 +69,29 @@ def claim(options: Options) -> Claim:
     write_record(folder, Record(store, agents))
     movable = options.hosted is not None and options.hosted.may_move
     return Claim(store, former, agents, lock, _leave_mark(store, spec.name) if movable else None)
+
+
+def has_launcher(folder: RunDir) -> bool:
+    try:
+        _lock(folder, "").close()
+    except UsageError:
+        return True
+    return False
+
+
+def end_abandoned(folder: RunDir, reason: str) -> None:
+    """Kill the agents that a launcher and a coordinator have left behind; the run is over then."""
+    spec = folder.read_spec()
+    with _lock(folder, spec.name):
+        noted = read_record(folder)
+        for process in find_agents(noted.agents, str(folder.token_file.absolute())).values():
+            kill_session(process)
+        with open_store(noted.store) as store:
+            saving = Saving(store, spec.name, folder.read_token())
+            state = saving.load(time.monotonic())
+            if state is not None and state.phase not in ENDED:
+                over = replace(state, phase=Phase.FAILED, detail=reason, members={}, exit_code=1)
+                saving.save(over, time.monotonic())
 
 
 def await_successor(store: Store, name: str, mark: bytes) -> None:

@@ -1,38 +1,41 @@
-"""Session: this process's membership of a job, from coming to going.
+"""Session: what is trained in this process, how far it has come, and its place among the others.
 
-It drives the pieces of this package in the training thread: at each step boundary it settles what
-is due (`membership`), and agrees on the state with the members of a new world (`agreement`). What
-a script does between two boundaries is `job.Job`'s.
+It joins the parts of this package in the training thread. At a step boundary the driver goes from
+world to world, and the session agrees with the members of a new one on the state (`agreement`).
+Within a step it knows which samples the step is for, and whether it still counts. The verbs of a
+script are `job.Job`'s.
 """
 
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from midflight import leaving
-from midflight.errors import GivenUp, MidflightError, StateError, WorldChanged
+from midflight.errors import GivenUp, StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
 from midflight.runtime import torch_private
 from midflight.runtime.data.feed import Feed
-from midflight.runtime.data.ledger import Ledger
+from midflight.runtime.data.ledger import Ledger, checksum
 from midflight.runtime.data.plan import Cursor, Seat
 from midflight.runtime.data.sampler import Issued
 from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.gradients.ddp import GradientSync
 from midflight.runtime.gradients.deterministic import ExactSync
 from midflight.runtime.group.process_group import Group, is_communication_error
-from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership
+from midflight.runtime.membership.driver import Driver, block
+from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
 from midflight.runtime.state.equality import Equality
@@ -44,329 +47,265 @@ from midflight.runtime.state.values import Values
 LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
 
 
-class Session:
-    """Everything about being a member; what is trained is the subclass's business."""
+@dataclass(frozen=True)
+class Options:
+    """How a script joins its job; explained at `job.join`."""
 
-    def __init__(
-        self,
-        objects: Mapping[str, Any],
-        *,
-        backend: str | None,
-        ddp: Mapping[str, Any] | Literal[False],
-        resume: str | os.PathLike[str] | None = None,
-        deterministic: int | None = None,
-        verify_every: int | None = None,
-    ) -> None:
+    backend: str | None = None
+    ddp: Mapping[str, Any] | Literal[False] = field(default_factory=dict)
+    resume: str | os.PathLike[str] | None = None
+    deterministic: int | None = None
+    verify_every: int | None = None
+
+    def in_common(self) -> dict[str, Any]:
+        """What has to be the same on all members."""
+        return {
+            "deterministic": self.deterministic,
+            "ddp": self.ddp is not False,
+            "verify_every": self.verify_every,
+        }
+
+
+class Session:
+    def __init__(self, objects: Mapping[str, Any], options: Options) -> None:
         torch_private.check()
         plain: dict[str, Any] = {}
-        self._values = Values(plain)
+        self.values = Values(plain)
         self.holdings = Holdings(objects, plain)
+        self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         modules = {n: o for n, o in objects.items() if isinstance(o, nn.Module)}
-        synced = {} if ddp is False else modules
-        self._sync: GradientSync | ExactSync = GradientSync(synced, ddp or {}, self._break)
-        if deterministic is not None:
-            self._sync = ExactSync(modules, deterministic)
-        self.backends = (backend,) if backend else _usable_backends(modules)
-        self._options = {
-            "deterministic": deterministic,
-            "ddp": ddp is not False,
-            "verify_every": verify_every,
-        }
-        self._equality = Equality(verify_every)
-        self._plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
-        self._resume = Path(resume) if resume is not None else None
-        self._env = WorkerEnv.from_env(os.environ)
+        self.backends = (options.backend,) if options.backend else _usable_backends(modules)
+        self.driver = Driver(self, Group(ALONE, "m0", self.backends[0]))
+        self.sync = _gradient_sync(modules, options, self.driver.broke)
+        self.equality = Equality(options.verify_every)
+        self.env = WorkerEnv.from_env(os.environ)
+        self._options = options
+        # --- how far training has come
         self.cursor = Cursor()
-        self._trained_in = 0  # the generation in which the last step was completed
         self.schedule = Schedule(Seat(0, 0, 1))
+        self.plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
+        self.feed: Feed | None = None
         self.holds_state = False
-        self.waiting = False  # in a collective; told with the heartbeats
-        self._world = ALONE
-        self._group: Group | None = None
-        self._membership: Membership | None = None
+        self._trained_in = 0  # the generation in which the last step was completed
         self._ledger = Ledger("", "")
-        self._feeds: list[Feed] = []
-        self._issued: Issued | None = None
-        self._broken = False  # a collective of this world has failed
-        self._dismissed = False  # the others go on without this member
-        self._awaited = False  # the others do not know of this member yet
-        self._rehearsing = False  # the script is in a step that does not count
+        # --- the step under way
+        self.issued: Issued | None = None  # the micro batch that was handed out
+        self.met = False  # the script has used a collective in this step
+        self.waiting = False  # in a collective; told with the heartbeats
+        self._own = (0, 0)  # samples of this step so far, and their checksum
+        # --- where this member stands
         self.overtaken = False  # the others are past the epoch that the script is at the end of
-        self._retiring: list[Group] = []
+        self.rehearsing = False  # the script is in a step that does not count
+        self.awaited = False  # the others do not know of this member yet
+        self._dismissed = False  # the others go on without this member
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
         self._layout: Layout | StateError | None = None  # or why there can be none
 
     # --- coming and going -------------------------------------------------------------------
 
-    def __enter__(self) -> Self:
-        if self._resume is not None:
-            self._adopt(checkpoint.load(self._resume, self.holdings))
-        if self._env is None:
-            self._enter_alone()
-            return self
-        self._ledger = Ledger(self._env.ledger, self._env.member)
-        self._membership = Membership(
-            self._env, read_token(Path(self._env.token_file)), self.backends[0], self
-        )
-        self._awaited = True
-        if not self._env.joiner:
-            try:
-                self._arrive()
-            except BaseException as error:
-                self.__exit__(type(error), error, error.__traceback__)
-                raise
-        return self
+    def start(self) -> None:
+        if self._options.resume is not None:
+            self._adopt(checkpoint.load(Path(self._options.resume), self.holdings))
+        if self.env is None:
+            self.sync.attach(self.group)
+            self.holds_state = True
+            return
+        self._ledger = Ledger(self.env.ledger, self.env.member)
+        secret = read_token(Path(self.env.token_file))
+        self.driver.membership = Membership(self.env, secret, self.backends[0], self)
+        self.awaited = True
+        if not self.env.joiner:
+            self.arrive()
 
-    def _arrive(self) -> None:
-        """Dial in, and take this member's place in the world.
+    def arrive(self) -> None:
+        """Dial in, and take this member's place in the world, if it has none yet.
 
         A newcomer does so as late as it can: when its script wants to know something of the job,
         or after it has rehearsed a step, so that the others do not wait for its first one.
         """
-        if not self._awaited or self._rehearsing:
+        if not self.awaited or self.rehearsing:
             return
-        self._awaited = False
-        assert self._membership is not None and self._env is not None
-        self._membership.leave_on_sigterm(self._env.grace)
-        self._membership.link.start()
-        self._settle()
+        self.awaited = False
+        assert self.driver.membership is not None
+        self.driver.membership.start()
+        block(self.driver.settle())
 
-    def _enter_alone(self) -> None:
-        self._group = Group(self._world, "m0", self.backends[0])
-        self._sync.attach(self._group)
-        self.holds_state = True
+    def end(self, error: BaseException | None) -> None:
+        """The script has left the job. Without an error, or by `sys.exit(0)`, it has completed it.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Left without an error, or by `sys.exit(0)`: training is complete here."""
-        membership = self._membership
+        Then this member stays until training is complete everywhere.
+        """
         try:
-            if membership is not None:
-                if error is None or (_is_orderly_exit(error) and not self._dismissed):
-                    self._arrive()
-                    self._finish(membership)
-                elif isinstance(error, Exception):
-                    self._report(membership, error)
+            if error is None or (_is_orderly_exit(error) and not self._dismissed):
+                self.arrive()
+                block(self.driver.finish(stay=True))
+            elif isinstance(error, Exception) and self.driver.membership is not None:
+                _report(self.driver.membership, error)
         finally:
             self._close()
 
-    def _finish(self, membership: Membership) -> None:
-        """Training is complete here; stay until it is complete everywhere."""
-        membership.finish()
-        while True:
-            order = membership.next_order(self.cursor.step, idle=True)
-            if isinstance(order, Dismissed):
-                if order.failed:
-                    raise GivenUp(order.reason)
-                return
-            if isinstance(order, Enter):
-                self._try_to_enter(order)
-                membership.finish()
-            elif isinstance(order, Leave):
-                membership.say_settled(order.generation)
-
-    def _report(self, membership: Membership, error: Exception) -> None:
-        """The script raised: the coordinator shows it, once for all members."""
-        if isinstance(error, GivenUp):  # not the script's fault: no traceback
-            if not membership.link.send(membership.beat()):
-                print(f"midflight: {error}", file=sys.stderr)
-            _silence(error)
-            return
-        text = "".join(traceback.format_exception(error))
-        if membership.link.send(MemberFailed(text, type(error).__name__)):
-            _silence(error)
-
     def _close(self) -> None:
-        for feed in self._feeds:
-            feed.close()
-        self._sync.close()
-        if self._membership is not None:
-            self._membership.link.close()
+        if self.feed is not None:
+            self.feed.close()
+        self.sync.close()
+        self.driver.close()
         self._ledger.close()
-        for group in (*self._retiring, self._group):
-            if group is not None:
-                group.close()
 
-    # --- where the job stands ---------------------------------------------------------------
+    def dismissed(self) -> None:
+        """Called by the driver: the others go on without this member."""
+        self._dismissed = True
+        leaving.dismiss()
+
+    # --- where this member stands -----------------------------------------------------------
 
     @property
-    def world(self) -> World:
-        self._arrive()
-        return self._world
+    def group(self) -> Group:
+        return self.driver.group
 
     @property
     def rank(self) -> int:
-        self._arrive()
-        if self._rehearsing and self._env is not None:
-            return self._env.rank
-        return self._group.rank if self._group else 0
+        if self.rehearsing and self.env is not None:
+            return self.env.rank
+        return self.group.rank
 
     @property
     def size(self) -> int:
-        self._arrive()
-        if self._rehearsing and self._env is not None:
-            return self._env.size
-        return self._world.size
-
-    @property
-    def state(self) -> Values:
-        """Plain values that every newcomer receives, by attribute or by key."""
-        self._arrive()
-        return self._values
-
-    @property
-    def step_number(self) -> int:
-        """How many steps have been completed."""
-        self._arrive()
-        return self.cursor.step
-
-    @property
-    def epoch(self) -> int:
-        self._arrive()
-        return self.cursor.epoch
+        if self.rehearsing and self.env is not None:
+            return self.env.size
+        return self.group.size
 
     @property
     def steps_done(self) -> int:
-        """The same as step_number, for the heartbeats."""
         return self.cursor.step
 
     @property
     def horizon(self) -> int:
         """The furthest step for which data has been asked for."""
-        return max((feed.sampler.horizon for feed in self._feeds), default=self.cursor.step)
+        return self.cursor.step if self.feed is None else self.feed.sampler.horizon
 
-    @property
-    def process_group(self) -> Any:
-        """The torch process group of the present world; None in a world of one."""
-        self._arrive()
-        return self._group.public if self._group else None
-
-    # --- changes of the world ---------------------------------------------------------------
+    # --- a step -----------------------------------------------------------------------------
 
     def boundary(self) -> None:
         """Between two steps: settle what is due. Costs next to nothing when nothing is."""
-        membership = self._membership
         self.overtaken = False
-        if membership is None:
-            self._broken = False
+        if self.driver.membership is None:
+            self.driver.broken = False
             return
         while True:
-            if (
-                membership.due
-                or self._broken
-                or self._layout_wanted.is_set()
-                or not membership.begin_step(self.cursor.step)
-            ):
-                self._settle()
-            if self._equality.every is None or self._verify():
+            if self._layout_wanted.is_set() and self.holds_state:
+                self._make_layout()
+            if self.driver.is_due():
+                block(self.driver.settle())
+            if self.equality.every is None or self._verify():
                 return
 
     def _verify(self) -> bool:
         """Compare the members' states if that is due; False if somebody was lost meanwhile."""
-        group = self._group
-        if group is None or not self._equality.is_due(self.cursor.step, group):
+        group = self.group
+        if not self.equality.is_due(self.cursor.step, group):
             return True
-        mine = Standpoint(self._progress, self._capture)
-        return self._together(lambda: self._equality.verify(group, mine, self._ledger))
+        mine = Standpoint(self._progress, self.capture)
+        return self._together(lambda: self.equality.verify(group, mine, self._ledger))
 
-    def compare_plans(self) -> bool:
+    def begin(self, issued: Issued) -> bool:
+        """The feed hands a micro batch out. False: its step is void."""
+        if self.driver.broken or self.group.is_cut:
+            return False  # nobody waits for the rest of its micro batches
+        if self.driver.membership and issued.seat.generation != self.group.generation:
+            return False
+        if issued.micro == 0:
+            if not self.equality.same_plan and not self._compare_plans():
+                return False
+            self._own = (0, 0)
+            self.met = False
+            self.clear_gradients()
+        self.issued = issued
+        self.sync.expect(issued)
+        return True
+
+    def _compare_plans(self) -> bool:
         """Before the first step of a world: raises in a member that asks for other data.
 
         False if somebody was lost meanwhile.
         """
-        group, self._equality.same_plan = self._group, True
-        if group is None or group.size == 1:
-            return True
-        return self._together(lambda: compare_terms(group, self.terms()))
+        group, self.equality.same_plan = self.group, True
+        return group.size == 1 or self._together(lambda: compare_terms(group, self.terms()))
 
-    def _together(self, action: Callable[[], object]) -> bool:
-        """Do what all members do now; False if the world broke meanwhile."""
+    def used(self, issued: Issued) -> None:
+        """This member has done its part of a micro batch."""
+        count, crc = self._own
+        self._own = (count + len(issued.indices), checksum(issued.indices, crc))
+
+    def complete(self) -> None:
+        """The step under way has happened."""
+        issued, self.issued = self.issued, None
+        self.sync.complete()
+        self.holds_state = True
+        self._trained_in = self.group.generation
+        if issued is None:
+            self.cursor = replace(self.cursor, step=self.cursor.step + 1)
+        else:
+            self.cursor = issued.extent.after
+            self._ledger.write(issued, *self._own)
+        self.driver.let_go()
+
+    def clear_gradients(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    @contextmanager
+    def collective(self) -> Iterator[None]:
+        """Around what all members do together. If one is lost, so is the step: WorldChanged."""
         self.waiting = True
         try:
-            action()
+            yield
         except (RuntimeError, WorldChanged) as error:
-            if not is_communication_error(error, self._group):
+            if not is_communication_error(error, self.group):
                 raise
-            self._break(error)
-            return False
+            self.driver.broke(error)
+            raise WorldChanged("a member was lost during a collective") from error
         finally:
             self.waiting = False
+
+    def _together(self, action: Callable[[], object]) -> bool:
+        """Do what all members do now; False if one was lost meanwhile."""
+        try:
+            with self.collective():
+                action()
+        except WorldChanged:
+            return False
         return True
 
-    def _settle(self) -> None:
-        membership = self._membership
-        assert membership is not None
-        if self._layout_wanted.is_set() and self.holds_state:
-            self._make_layout()
-        while (order := membership.next_order(self.cursor.step)) is not None:
-            match order:
-                case Enter():
-                    self._try_to_enter(order)
-                case Leave(generation):
-                    membership.say_settled(generation)
-                case Dismissed(reason, failed):
-                    if failed:
-                        raise GivenUp(reason)
-                    self._dismissed = True
-                    leaving.dismiss()
-                    raise SystemExit(0)
+    # --- the state --------------------------------------------------------------------------
 
-    def _try_to_enter(self, order: Enter) -> None:
-        """Enter a world; if somebody is lost meanwhile, the next order will name another."""
-        group = order.coming.group
-        try:
-            order.coming.wait()
-            self._enter(order)
-        except (MidflightError, RuntimeError) as error:
-            if not is_communication_error(error, group):
-                group.cut()  # else the group would hold up the end of this process
-                raise
-            assert self._membership is not None
-            self._membership.broke(group, self.cursor.step, str(error))
-
-    def _enter(self, order: Enter) -> None:
+    async def enter(self, order: Enter) -> None:
+        """Agree with the members of a new world on the state, and take it over if it is theirs."""
         group = order.coming.group
         newcomer = not self.holds_state
-        self._sync.rewind()
-        mine = Standpoint(self._progress if self.holds_state else None, self._capture)
+        self.sync.rewind()
+        mine = Standpoint(self._progress if self.holds_state else None, self.capture)
         agreed = agree(group, self.holdings, self.terms(), mine, order.coming.prepared)
         if (received := agreed.received) is not None:
             extra = self.holdings.restore(received.snapshot, rng=newcomer and order.planned)
             self._adopt(extra)
             self._trained_in = extra["generation"]
-        self._equality.entered(group, agreed, self.cursor.step, self._ledger)
-        seat = Seat(group.generation, group.rank, group.size)
+        self.equality.entered(group, agreed, self.cursor.step, self._ledger)
         if not order.planned or newcomer or received is not None:
-            self.schedule.replace(seat)
-        old, self._group = self._group, group
-        self._world = group.world
+            self.schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
-        self._broken = False
-        self._issued = None
-        self._sync.attach(group)
-        if old is not None:
-            self._retiring.append(old)
-        assert self._membership is not None
-        self._membership.entered(group)
+        self.issued = None
+        self.sync.attach(group)
 
     @property
     def _progress(self) -> tuple[int, int, int]:
         return self._trained_in, self.cursor.step, self.cursor.epoch
 
-    def terms(self) -> Terms:
-        """On which terms this member trains; also asked by preparing threads."""
-        return Terms(self.holdings.describe(), self._options, self._plan, self.cursor.epoch)
-
     def _adopt(self, extra: Mapping[str, Any] | None) -> None:
         if extra is not None:
             self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
 
-    def _capture(self) -> Snapshot:
+    def capture(self) -> Snapshot:
         cursor = self.cursor
         return self.holdings.capture(
             {
@@ -377,38 +316,49 @@ class Session:
             }
         )
 
+    def _make_layout(self) -> None:
+        """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""
+        self._layout_wanted.clear()
+        captured = try_capture(self.capture)
+        self._layout = captured if isinstance(captured, StateError) else captured.layout
+        self._layout_made.set()
+
+    # --- asked by the threads of the membership ---------------------------------------------
+
+    def terms(self) -> Terms:
+        """On which terms this member trains."""
+        described, options = self.holdings.describe(), self._options.in_common()
+        return Terms(described, options, self.plan, self.cursor.epoch)
+
     def foresee(self, step: int, world: World) -> None:
-        """Called by the link's thread: from that step on another seat."""
-        assert self._env is not None
-        seat = Seat(world.generation, world.rank(self._env.member), world.size)
+        """From that step on another seat."""
+        assert self.env is not None
+        seat = Seat(world.generation, world.rank(self.env.member), world.size)
         if self.holds_state:
             self.schedule.foresee(step, seat)
 
     def ask_for_layout(self) -> None:
-        """Called by a preparing thread: the training thread is to look at its state."""
+        """The training thread is to look at its state."""
         self._layout_made.clear()
         self._layout_wanted.set()
 
     def layout(self) -> Layout:
-        """Called by the same thread later on: wait until it has."""
+        """Wait until it has."""
         if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
             raise WorldChanged("the training thread did not come to a step boundary")
         if isinstance(self._layout, StateError):
             raise self._layout
         return self._layout
 
-    def _make_layout(self) -> None:
-        """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""
-        self._layout_wanted.clear()
-        captured = try_capture(self._capture)
-        self._layout = captured if isinstance(captured, StateError) else captured.layout
-        self._layout_made.set()
 
-    def _break(self, error: BaseException) -> None:
-        """A collective failed: this step does not happen."""
-        self._broken = True
-        if self._membership is not None and self._group is not None:
-            self._membership.broke(self._group, self.cursor.step, str(error))
+def _gradient_sync(
+    modules: Mapping[str, nn.Module], options: Options, on_break: Callable[[BaseException], None]
+) -> GradientSync | ExactSync:
+    if options.deterministic is not None:
+        return ExactSync(modules, options.deterministic)
+    if options.ddp is False:
+        return GradientSync({}, {}, on_break)
+    return GradientSync(modules, options.ddp, on_break)
 
 
 def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
@@ -421,6 +371,18 @@ def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
 def _is_orderly_exit(error: BaseException) -> bool:
     """Whether this is a script's `sys.exit()`; with another code, its agent reports a failure."""
     return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _report(membership: Membership, error: Exception) -> None:
+    """The script raised: the coordinator shows it, once for all members."""
+    if isinstance(error, GivenUp):  # not the script's fault: no traceback
+        if not membership.link.send(membership.beat()):
+            print(f"midflight: {error}", file=sys.stderr)
+        _silence(error)
+        return
+    text = "".join(traceback.format_exception(error))
+    if membership.link.send(MemberFailed(text, type(error).__name__)):
+        _silence(error)
 
 
 def _silence(error: Exception) -> None:

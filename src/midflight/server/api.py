@@ -11,18 +11,24 @@ from pathlib import Path
 
 from starlette.requests import Request
 
+from midflight.backends.local.interface import Machine
+from midflight.backends.local.journal import Journal
+from midflight.backends.loop import Loop
+from midflight.backends.place import Noted
 from midflight.controller import views
 from midflight.controller.state import Cluster, Job, Node, Operation
 from midflight.errors import NotFound
 from midflight.protocol.views import EventView, JobSummary, JobView, NodeView
 from midflight.server.bodies import nearest
-from midflight.server.journal import Noted
-from midflight.server.loop import Loop
+from midflight.server.waiters import Waiters
 
 
 @dataclass
 class Api:
     loop: Loop
+    machine: Machine
+    journal: Journal
+    waiters: Waiters
     home: Path
     started_at: float
     stop: Callable[[], None] = lambda: None  # ends the server
@@ -43,10 +49,10 @@ class Api:
     # --- showing ----------------------------------------------------------------------------
 
     def summary(self, job: Job) -> JobSummary:
-        return views.summary(self.cluster, job, self.loop.clock(), self.loop.backend.folder(job))
+        return views.summary(self.cluster, job, self.loop.clock(), self.machine.folder(job))
 
     def view(self, job: Job) -> JobView:
-        return views.view(self.cluster, job, self.loop.clock(), self.loop.backend.folder(job))
+        return views.view(self.cluster, job, self.loop.clock(), self.machine.folder(job))
 
     def node_view(self, node: Node) -> NodeView:
         return views.node_view(self.cluster, node)

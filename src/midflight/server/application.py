@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from midflight.backends.interface import LogQuery
+from midflight.backends.local.interface import LogQuery
 from midflight.controller.spec import Spec
 from midflight.protocol.messages import Status
 from midflight.protocol.views import (

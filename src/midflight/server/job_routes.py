@@ -6,6 +6,7 @@ import uuid
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from midflight.backends import training
 from midflight.controller import views
 from midflight.controller.events import Event, JobDeleted, JobSubmitted, ScaleAsked
 from midflight.controller.scale_rules import objection, operation_id, resolve
@@ -93,18 +94,18 @@ async def scale(api: Api, request: Request) -> Response:
 
 
 async def get_events(api: Api, request: Request) -> Response:
-    noted = api.loop.journal.events(api.job(request).key)
+    noted = api.journal.events(api.job(request).key)
     return JSONResponse([api.event_view(event) for event in noted])
 
 
 async def get_all_events(api: Api, request: Request) -> Response:
     query = read_query(EventsQuery, request.query_params, "events")
-    found = [api.event_view(noted) for noted in api.loop.journal.all_events()]
+    found = [api.event_view(noted) for noted in api.journal.all_events()]
     return JSONResponse([e for e in found if _is_in(e["namespace"], query.namespace)])
 
 
 async def get_training(api: Api, request: Request) -> Response:
-    status = await api.loop.backend.training(api.job(request))
+    status = await training.status(api.machine.dial(api.job(request)))
     return JSONResponse(codec.encode(status))
 
 
@@ -120,7 +121,7 @@ async def chaos(api: Api, request: Request) -> Response:
             f"{job.spec.name} has no instance {body.instance}"
             f"{nearest(body.instance, job.instances)}"
         )
-    api.loop.backend.chaos(job, body.what, body.instance)
+    api.machine.chaos(job, body.what, body.instance)
     return JSONResponse(None, 202)
 
 

@@ -19,13 +19,16 @@ from typing import cast
 
 import midflight
 from midflight.arguments import Parser
-from midflight.backends.interface import Backend
+from midflight.backends.crash_points import Passing, passing_from
+from midflight.backends.local.interface import Machine
+from midflight.backends.local.journal import Journal
+from midflight.backends.local.place import LocalPlace
+from midflight.backends.loop import Loop
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.home import home as users_home
 from midflight.server.api import Api
 from midflight.server.application import application
-from midflight.server.crash_points import passing_from
 from midflight.server.folder import (
     HELD,
     JOURNAL,
@@ -38,11 +41,10 @@ from midflight.server.folder import (
     take_lock,
 )
 from midflight.server.http_server import Server
-from midflight.server.journal import Journal
-from midflight.server.loop import Loop
+from midflight.server.waiters import Waiters
 
 LOG_BYTES = 5_000_000
-LOCAL = "midflight.backends.local.backend:LocalBackend"
+LOCAL = "midflight.backends.local.machine:LocalMachine"
 
 log = logging.getLogger("midflight.server")
 
@@ -66,45 +68,36 @@ def _main(argv: Sequence[str] | None) -> int:
     with lock:
         _log_to(home / LOG)
         journal = Journal(home / JOURNAL)
-        notes = Notes()
-        loop = Loop(journal, _backend(options.backend, home, notes), passing)
-        notes.loop = loop
+        machine = _machine(options.backend, home)
         listener = listen(home)
         try:
-            asyncio.run(_serve(home, loop, listener))
+            asyncio.run(_serve(home, LocalPlace(journal, machine), passing, listener))
         finally:
             (home / SOCKET).unlink(missing_ok=True)
     return 0
 
 
-async def _serve(home: Path, loop: Loop, listener: socket.socket) -> None:
-    api = Api(loop, home, time.time())
-    server = Server(application(api), cut=loop.waiters.close)
+async def _serve(home: Path, place: LocalPlace, passing: Passing, listener: socket.socket) -> None:
+    waiters = Waiters()
+    loop = Loop(place, passing=passing, changed=waiters.wake)
+    api = Api(loop, place.machine, place.journal, waiters, home, time.time())
+    server = Server(application(api), cut=waiters.close)
     api.stop, api.ending = server.end, server.ending
     await loop.start()
     log.info("version %s, process %d, serves %s", midflight.__version__, os.getpid(), home)
     await server.serve([listener])
+    waiters.close()
     await loop.close()
     log.info("process %d has ended; jobs go on", os.getpid())
 
 
-class Notes:
-    """Hands a backend's notes on to the loop, which needs the backend before it can be made."""
-
-    loop: Loop | None = None
-
-    def __call__(self, key: str, instance: str, line: str) -> None:
-        if self.loop is not None:
-            self.loop.note(key, instance, line)
-
-
-def _backend(name: str, home: Path, notes: Notes) -> Backend:
+def _machine(name: str, home: Path) -> Machine:
     module, _, factory = name.partition(":")
     try:
         make = getattr(importlib.import_module(module), factory)
     except (ImportError, AttributeError) as error:
         raise UsageError(f"wanted --backend MODULE:FACTORY, got {name!r}: {error}") from None
-    return cast(Backend, make(home, tell_note=notes))
+    return cast(Machine, make(home))
 
 
 def _log_to(path: Path) -> None:

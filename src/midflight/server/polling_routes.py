@@ -11,14 +11,14 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from midflight.backends.interface import LogQuery
+from midflight.backends.local.interface import LogQuery
 from midflight.controller.state import Job, Phase
 from midflight.controller.views import operation_view
 from midflight.errors import NotFound, TimedOut, UsageError
 from midflight.server.answers import CallerGone
 from midflight.server.api import Api, find_operation, key_of
 from midflight.server.bodies import OperationQuery, WaitQuery, nearest, read_query
-from midflight.server.loop import Loop
+from midflight.server.waiters import Waiters
 
 LONGEST = 7 * 86400.0  # seconds that one question may wait
 FIRST_PIECE = 0.5  # seconds in which a log that cannot be read says so, in the answer's status
@@ -37,7 +37,7 @@ async def wait_for_job(api: Api, request: Request) -> Response:
     def reached() -> bool:
         return UNTIL[query.until](former, api.cluster.jobs.get(key))
 
-    if not await until(api.loop, request, reached, query.timeout):
+    if not await until(api.waiters, request, reached, query.timeout):
         raise TimedOut(f"{key} was not {query.until} within {query.timeout:g} s")
     job = api.cluster.jobs.get(key)
     if job is None or former is None or job.uid != former.uid:
@@ -77,11 +77,13 @@ async def get_operation(api: Api, request: Request) -> Response:
         return job is None or find_operation(job, identity).changes > query.after
 
     if query.timeout > 0:
-        await until(api.loop, request, changed, query.timeout)
+        await until(api.waiters, request, changed, query.timeout)
     return JSONResponse(operation_view(find_operation(api.job(request), identity)))
 
 
-async def until(loop: Loop, request: Request, reached: Callable[[], bool], timeout: float) -> bool:
+async def until(
+    waiters: Waiters, request: Request, reached: Callable[[], bool], timeout: float
+) -> bool:
     """Whether the job of a request came to something in time."""
     if not 0 <= timeout <= LONGEST:
         raise UsageError(f"wanted a timeout of 0 to {LONGEST:g} seconds, got {timeout:g}")
@@ -90,7 +92,7 @@ async def until(loop: Loop, request: Request, reached: Callable[[], bool], timeo
     try:
         while not reached():
             left = deadline - asyncio.get_running_loop().time()
-            with loop.waiters.change(key_of(request)) as change:
+            with waiters.change(key_of(request)) as change:
                 done, _ = await asyncio.wait(
                     (gone, change), timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED
                 )
@@ -120,7 +122,7 @@ async def get_logs(api: Api, request: Request) -> Response:
         now = api.cluster.jobs.get(job.key)
         return now is None or now.uid != uid or now.finished
 
-    log = LogStream(api.loop.backend.logs(job, query, over), api.ending)
+    log = LogStream(api.machine.logs(job, query, over), api.ending)
     await log.look(FIRST_PIECE)
     return StreamingResponse(
         log.pieces(), media_type="text/plain; charset=utf-8", background=BackgroundTask(log.close)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 import midflight
+from midflight.backends.local.nodes import simulated
 from midflight.controller.events import (
     Event,
     NodeCordoned,
@@ -24,7 +25,6 @@ from midflight.protocol.views import ServerView
 from midflight.server.answers import read_json
 from midflight.server.api import Api, find_node
 from midflight.server.bodies import NodesBody, nearest, read
-from midflight.server.nodes import simulated
 
 ACTIONS: dict[str, Callable[[float, str], Event]] = {
     "cordon": NodeCordoned,
@@ -60,12 +60,12 @@ async def get_nodes(api: Api, request: Request) -> Response:
 
 async def get_gpus(api: Api, request: Request) -> Response:
     node = find_node(api.cluster, request.path_params["name"])
-    return JSONResponse(await asyncio.to_thread(api.loop.backend.gpus, node))
+    return JSONResponse(await asyncio.to_thread(api.machine.gpus, node))
 
 
 async def set_nodes(api: Api, request: Request) -> Response:
     body = read(NodesBody, await read_json(request), "nodes")
-    nodes = simulated(body.count, body.gpus) if body.count else api.loop.backend.nodes()
+    nodes = simulated(body.count, body.gpus) if body.count else api.machine.nodes()
     await api.loop.ask(lambda _, now: NodesChanged(now, nodes))
     return await get_nodes(api, request)
 

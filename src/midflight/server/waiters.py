@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from midflight.errors import Unreachable
+from midflight.backends.loop import ending
 
 
 class Waiters:
@@ -48,7 +48,3 @@ class Waiters:
             futures.discard(future)
             if not futures:
                 del self._waiting[key]
-
-
-def ending() -> Unreachable:
-    return Unreachable("the server is ending; jobs go on, and the next command starts it again")

@@ -18,7 +18,8 @@ _STEPS = 6  # more than a beat of one that is dead by now can still tell
 def training(jobs: Jobs, job: str) -> Status | None:
     """None while nobody answers."""
     launcher = jobs.pods().get(f"{job}-launcher")
-    secret = jobs.cluster.get("Secret", jobs.namespace, names.token_secret(job))
+    uid = jobs.get(job)["metadata"]["uid"]
+    secret = jobs.cluster.get("Secret", jobs.namespace, names.token_secret(job, uid))
     address = launcher and launcher.get("status", {}).get("podIP")
     if not address or secret is None:
         return None

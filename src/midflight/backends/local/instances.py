@@ -1,49 +1,71 @@
-"""Starting, stopping and finding instances, and telling what became of them as events.
+"""The instances of this machine: what is known of each, and how they are started and stopped.
 
-Every start is followed by InstanceStarted or InstanceNotStarted, every stop by InstanceEnded, also
-if there was nothing to stop. The times in the events are those that the keepers have written down,
-so that what happened while no server was there is told as it was.
+What is known is kept in memory, as the keepers have written it down: who comes back after a restart
+finds it in their files, with the times at which things happened. Everything that changes wakes the
+job.
 """
 
 import asyncio
-import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from midflight.backends.interface import Tell
 from midflight.backends.local import limits
 from midflight.backends.local.folder import JobFolder
 from midflight.backends.local.jobs import Jobs
 from midflight.backends.local.log_file import last_line
 from midflight.backends.local.plan import render
 from midflight.backends.local.processes import Keepers
-from midflight.backends.local.reports import Ended, NotStarted, Outcome, Running
+from midflight.backends.local.reports import (
+    Ended,
+    NotStarted,
+    Outcome,
+    Running,
+    has_keeper,
+    read_state,
+)
+from midflight.backends.place import Tell, Wake
 from midflight.controller.commands import StartInstance, StopInstance
-from midflight.controller.events import InstanceEnded, InstanceNotStarted, InstanceStarted
+from midflight.controller.events import InstanceNoted
 from midflight.controller.instance_end import described
+from midflight.controller.orders import Condition, Sighting
 from midflight.controller.roster import is_elastic
-from midflight.controller.state import Cluster, Instance, Job, Role, Stage
+from midflight.controller.state import ON_NODE, Cluster, Instance, Job, Role
 from midflight.errors import MidflightError
 
-GONE = "it is gone, and nothing is known of its end"
-NEVER = "it was stopped before it was started"
-TellNote = Callable[[str, str, str], None]
+KILL_AGAIN = 5.0  # seconds to the next kill of one that does not end, beside the time it is late
 
 
 class Instances:
-    def __init__(
-        self, keepers: Keepers, jobs: Jobs, environ: Mapping[str, str], tell_note: TellNote
-    ) -> None:
+    def __init__(self, keepers: Keepers, jobs: Jobs, environ: Mapping[str, str]) -> None:
         self.tell: Tell = lambda event: None
+        self.wake: Wake = lambda key: None
         self._keepers = keepers
         self._jobs = jobs
         self._environ = environ
-        self._tell_note = tell_note
+        self._seen: dict[str, dict[str, Sighting]] = {}  # by job and name
 
-    async def start(self, command: StartInstance, cluster: Cluster) -> None:
-        key, name, attempt = command.key, command.instance, command.attempt
+    def of(self, job: Job) -> dict[str, Sighting]:
+        """Those that are up, and the ends that the job does not know yet."""
+        return {
+            name: seen
+            for name, seen in self._seen.get(job.key, {}).items()
+            if seen.condition is not Condition.OVER or _awaits(job, name, seen.attempt)
+        }
+
+    def forget(self, key: str) -> None:
+        self._seen.pop(key, None)
+
+    # --- orders -----------------------------------------------------------------------------
+
+    def expect(self, key: str, name: str, attempt: int) -> None:
+        """It is being started, or looked for: nobody has to start it."""
+        self._seen.setdefault(key, {})[name] = Sighting(attempt, Condition.WAITING)
+
+    async def start(self, order: StartInstance, cluster: Cluster) -> None:
+        key, name, attempt = order.key, order.instance, order.attempt
         try:
             job = cluster.jobs[key]
             folder = await self._jobs.make(job)
@@ -54,56 +76,97 @@ class Instances:
         except (MidflightError, OSError) as error:
             outcome = NotStarted(attempt, _words(error))
         except Exception as error:
-            self.tell(InstanceNotStarted(time.time(), key, name, attempt, f"a bug: {error!r}"))
+            self._note(key, name, NotStarted(attempt, f"a bug: {error!r}"))
             raise
-        self._tell_outcome(key, name, outcome)
+        self._note(key, name, outcome)
 
-    async def stop(self, command: StopInstance) -> None:
-        key, name, attempt = command.key, command.instance, command.attempt
-        folder = self._jobs.folder(key).instance(name)
-        outcome = await self._keepers.adopt(folder, attempt)
+    def expect_end(self, order: StopInstance) -> None:
+        """It is being stopped: nobody has to tell it again."""
+        if (seen := self._seen.get(order.key, {}).get(order.instance)) is not None:
+            by = time.time() + (KILL_AGAIN if order.force else order.grace)
+            told = replace(seen, ends_at=by, can_hurry=order.grace > 0)
+            self._seen[order.key][order.instance] = told
+
+    async def stop(self, order: StopInstance) -> None:
+        folder = self._jobs.folder(order.key).instance(order.instance)
+        outcome = await self._keepers.adopt(folder, order.attempt)
         if isinstance(outcome, Running):
-            await self._keepers.stop(folder, command.grace)
-            return  # its end is told when it has come
-        if not isinstance(outcome, Ended):
-            outcome = Ended(attempt, -signal.SIGTERM, NEVER, time.time())
-        self.tell(self._ended(key, name, outcome))
+            await self._keepers.stop(folder, order.grace)  # its end is told when it has come
+        else:
+            self._note(order.key, order.instance, outcome)
 
-    async def find(self, key: str, instance: Instance) -> None:
-        """One that is on a node, as far as the journal knows."""
-        folder = self._jobs.folder(key).instance(instance.name)
-        outcome = await self._keepers.adopt(folder, instance.attempt)
-        if outcome is None or (
-            isinstance(outcome, NotStarted) and instance.stage is not Stage.STARTING
-        ):
-            outcome = Ended(instance.attempt, -signal.SIGKILL, GONE, time.time())
-        self._tell_outcome(key, instance.name, outcome)
+    def list(self, job: Job) -> dict[str, int]:
+        """Attempts of those that should run, or do run, and were started before a restart."""
+        found = {}
+        for path in self._jobs.folder(job.key).instances() if self._jobs.is_of(job) else ():
+            instance = job.instances.get(path.name)
+            expected = instance is not None and instance.stage in ON_NODE
+            if expected or has_keeper(path):
+                state = read_state(path)
+                known = instance.attempt if instance is not None else 0
+                found[path.name] = state.attempt if state is not None else known
+        return found
+
+    async def find(self, key: str, name: str, attempt: int) -> None:
+        """One that is on the list."""
+        folder = self._jobs.folder(key).instance(name)
+        self._note(key, name, await self._keepers.adopt(folder, attempt))
 
     def has_ended(self, folder: str, outcome: Ended) -> None:
-        """For the keepers, which know folders only: JOBS/NAMESPACE/NAME/instances/INSTANCE."""
+        """For the keepers, which know folders only: JOBS/NAMESPACE/NAME/instances/INSTANCE.
+
+        They tell of what is known to run; else it belongs to an earlier job of that name.
+        """
         parts = Path(folder).parts
-        self.tell(self._ended("/".join(parts[-4:-2]), parts[-1], outcome))
+        key, name = "/".join(parts[-4:-2]), parts[-1]
+        seen = self._seen.get(key, {}).get(name)
+        if seen is not None and seen.condition is Condition.RUNNING:
+            self._note(key, name, outcome)
 
-    def _tell_outcome(self, key: str, name: str, outcome: Outcome) -> None:
+    # --- what is known ----------------------------------------------------------------------
+
+    def _note(self, key: str, name: str, outcome: Outcome | None) -> None:
         match outcome:
+            case None:
+                self._seen.get(key, {}).pop(name, None)
+                self.wake(key)
             case NotStarted(attempt, reason):
-                self.tell(InstanceNotStarted(time.time(), key, name, attempt, reason))
+                self._see(key, name, Sighting(attempt, Condition.OVER, reason=reason))
             case Running(attempt, pid, started_at):
-                self.tell(InstanceStarted(started_at, key, name, attempt, pid))
+                before = self._seen.get(key, {}).get(name) or Sighting(attempt, Condition.WAITING)
+                running = Sighting(
+                    attempt,
+                    Condition.RUNNING,
+                    pid=pid,
+                    started_at=started_at,
+                    ends_at=before.ends_at,
+                    can_hurry=before.can_hurry,
+                )
+                self._see(key, name, running)
             case Ended():
-                if outcome.started_at:  # it was too short to be seen while it ran
-                    self.tell(
-                        InstanceStarted(outcome.started_at, key, name, outcome.attempt, outcome.pid)
-                    )
-                self.tell(self._ended(key, name, outcome))
+                self._see(key, name, self._over(key, name, outcome))
 
-    def _ended(self, key: str, name: str, outcome: Ended) -> InstanceEnded:
-        at = outcome.ended_at or time.time()
+    def _see(self, key: str, name: str, seen: Sighting) -> None:
+        """What is said of an attempt is no news once there is a later one, or the job is gone."""
+        former = self._seen.get(key, {}).get(name)
+        if former is not None and former.attempt <= seen.attempt:
+            self._seen[key][name] = seen
+            self.wake(key)
+
+    def _over(self, key: str, name: str, outcome: Ended) -> Sighting:
         reason = outcome.reason
         if not reason and outcome.code > 0:
             last = last_line(self._jobs.folder(key).instance(name) / "log")
             reason = f"{described(outcome.code)}: {last}" if last else ""
-        return InstanceEnded(at, key, name, outcome.attempt, outcome.code, reason)
+        return Sighting(
+            outcome.attempt,
+            Condition.OVER,
+            pid=outcome.pid,
+            reason=reason,
+            code=outcome.code,
+            started_at=outcome.started_at or None,
+            ended_at=outcome.ended_at or None,
+        )
 
     def _plan(
         self, job: Job, instance: Instance, cluster: Cluster, folder: JobFolder, attempt: int
@@ -128,8 +191,14 @@ class Instances:
             return limits.NO_LIMITS
         found, notes = limits.plan_limits(job.spec.cpu, job.spec.memory, mark)
         for note in notes:
-            self._tell_note(job.key, instance.name, note)
+            self.tell(InstanceNoted(time.time(), job.key, instance.name, note))
         return found
+
+
+def _awaits(job: Job, name: str, attempt: int) -> bool:
+    """Whether the job does not know yet how this attempt has ended."""
+    instance = job.instances.get(name)
+    return instance is not None and instance.stage in ON_NODE and instance.attempt == attempt
 
 
 def _words(error: Exception) -> str:

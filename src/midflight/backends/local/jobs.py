@@ -42,8 +42,12 @@ class Jobs:
         return Site(self._python, str(self._home), str(folder.path), environ, port)
 
     def keys(self) -> list[str]:
-        """Of all jobs that have a folder."""
+        """The keys of all jobs that have a folder."""
         return [f"{path.parent.name}/{path.name}" for path in sorted(self.path.glob("*/*/"))]
+
+    def is_of(self, job: Job) -> bool:
+        """Whether the folder is this job's, and not that of an earlier one of its name."""
+        return _uid_of(self.folder(job.key)) == job.uid
 
     async def make(self, job: Job) -> JobFolder:
         """Its folder, with everything in it. OSError if that cannot be."""

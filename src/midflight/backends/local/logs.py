@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 
-from midflight.backends.interface import LogQuery
+from midflight.backends.local.interface import LogQuery
 from midflight.backends.local.log_file import LogReader
 from midflight.errors import NotFound
 

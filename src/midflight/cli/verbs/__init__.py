@@ -32,6 +32,8 @@ VERBS = {
     "status": "show how the server, or a run, is doing",
     "operator": "run jobs on Kubernetes, or install the operator",
     "run": "run a training script as an elastic job, without a server",
+    "runs": "list the runs",
+    "stop": "end a run",
     "audit": "prove that every sample was used exactly once",
     "agent": "join a run as one of its hosts",
     "shell": "start a shell, or a command, that finds horovodrun and the like",

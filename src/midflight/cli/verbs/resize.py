@@ -24,7 +24,7 @@ PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is starte
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
-    _check_size(options)
+    _check(options)
     name, namespace = options.name, options.said_namespace
     if is_kubernetes() and not is_live_run(name, namespace):
         return _resize_job(options, options.namespace)
@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _resize_job(options: argparse.Namespace, namespace: str) -> int:
-    if options.add or options.remove or options.remove_member:
+    if options.to is None:
         raise UsageError(
             f"{options.name} is a job, which has workers: give --to N, or use "
             f"`{program.name()} scaleout` or `scalein` (its --pod-names chooses them)"
@@ -65,7 +65,7 @@ def _resize_run(options: argparse.Namespace, folder: RunDir) -> int:
     return 0
 
 
-def _check_size(options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace) -> None:
     others = bool(options.add or options.remove or options.remove_member)
     if (options.to is not None) == others:
         raise UsageError(

@@ -34,6 +34,7 @@ from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
 from midflight.run.dial import call_async
 from midflight.run.interrupts import handled
+from midflight.run.saved import last_status
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
@@ -132,6 +133,8 @@ class _Manager:
             if self._went_on(cluster):
                 self._change_until_ttl(cluster)
             self._end()
+            if (last := last_status(RunDir.of(self._name, os.environ))) is not None:
+                self._tally.steps = last.step
         finally:
             self._stop()
         return self._tally

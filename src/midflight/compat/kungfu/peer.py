@@ -3,23 +3,23 @@
 A script calls collectives, and `resize` once a step: that call is the boundary at which planned
 changes happen, once all members have heard of them. When somebody is lost, whatever call notices
 it goes over to the next world and is done again there, so that scripts see no error. State that
-was registered with `hold` goes to newcomers, and to members that missed a step (`settling`). All
+was registered with `hold` goes to newcomers, and to members that missed a step (`settlement`). All
 of it happens in the calling thread.
 """
 
+import atexit
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
-from midflight.compat.kungfu.carrying import carry
-from midflight.compat.kungfu.register import Held, Register
-from midflight.compat.kungfu.script_end import watch_the_end
-from midflight.compat.kungfu.settling import Place, Row, Settled, settle
+from midflight.compat.kungfu.settlement import Place, Row, Settled, settle
+from midflight.compat.kungfu.transfer import carry
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.runtime.group.process_group import Group, is_communication_error
@@ -33,7 +33,42 @@ KEPT = 8 << 20  # bytes; the result of a larger collective is not kept for those
 Action = Callable[[Group, list[Tensor]], None]  # communicates, in place; never in a world of one
 
 
+class Held(Protocol):
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+class Register:
+    """The state that was registered, and what was received before it was.
+
+    A newcomer may be in the world, and hold the others' state, before its script has built the
+    model: then the state waits here, by name, until the object is registered.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._received: dict[str, Any] = {}
+
+    def hold(self, name: str, held: Held) -> None:
+        self._held[name] = held
+        if name in self._received:
+            held.load_state_dict(self._received.pop(name))
+
+    def state(self) -> dict[str, Any]:
+        return {name: dict(held.state_dict()) for name, held in self._held.items()}
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        for name, found in state.items():
+            if name in self._held:
+                self._held[name].load_state_dict(found)
+            else:
+                self._received[name] = found
+
+
 class Request(Protocol):
+    size: int
+    refusal: str  # why it will not happen
+
     def is_open(self, size: int) -> bool:
         """Whether it waits for an answer, in a job of this size."""
         ...
@@ -298,6 +333,30 @@ class Peer:
             self._boundaries = settled.told_at - 1
         if settled.void:
             self._counted = settled.told_at
+
+
+def watch_the_end(then: Callable[[bool], None]) -> None:
+    """`then` is called when the interpreter ends, with whether the script has failed.
+
+    KungFu's scripts do not say that they are done; they end. An error that nobody catches, and
+    `sys.exit` with anything but 0, are failures.
+    """
+    failed = False
+    usual_hook, usual_exit = sys.excepthook, sys.exit
+
+    def hook(kind: Any, value: Any, trace: Any) -> None:
+        nonlocal failed
+        failed = True
+        usual_hook(kind, value, trace)
+
+    def exit_with(status: Any = None, /) -> NoReturn:
+        nonlocal failed
+        failed = status not in (None, 0)
+        usual_exit(status)
+
+    sys.excepthook = hook
+    sys.exit = exit_with
+    atexit.register(lambda: then(failed))
 
 
 _peer: Peer | None = None

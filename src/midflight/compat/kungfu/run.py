@@ -28,7 +28,7 @@ from midflight.compat.kungfu.config import (
 )
 from midflight.compat.kungfu.config_store import FOLLOWED_SECONDS, ConfigServer
 from midflight.compat.kungfu.debug_server import DebugServer
-from midflight.compat.kungfu.following import Follower
+from midflight.compat.kungfu.follower import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
@@ -74,6 +74,8 @@ def _builtin(flags: RunFlags) -> ConfigServer | None:
     token = read_token(Path(flags.token_file)) if flags.token_file else None
     server = ConfigServer(port=flags.builtin_port, token=token)
     server.start()
+    if token is None:
+        say("warning: every user of this machine can change the cluster; see -config-token-file")
     return server
 
 

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from midflight.compat.kungfu.assignment import PATIENCE
 from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
     TOKEN_FILE,
     ConfigStoreClient,
     Outdated,
 )
-from midflight.compat.kungfu.matching import PATIENCE
 from midflight.compat.kungfu.peer import Peer
 from midflight.compat.kungfu.schedule import check_size
 from midflight.coordinator.client import CoordinatorClient

@@ -17,9 +17,8 @@ import socket
 import time
 from dataclasses import replace
 
-from midflight.compat.torchelastic.hosting import Spreading
-from midflight.compat.torchelastic.looking import Answer, Seen, look
-from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
+from midflight.compat.torchelastic.hosted import Spreading
+from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import (
     address_of,
     is_loopback,
@@ -27,8 +26,9 @@ from midflight.compat.torchelastic.places import (
     listen,
     listen_anywhere,
 )
+from midflight.compat.torchelastic.probe import Answer, Seen, look
 from midflight.compat.torchelastic.rendezvous import Rendezvous
-from midflight.compat.torchelastic.secret import secret_of
+from midflight.compat.torchelastic.secret import secret_of, warning
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
@@ -61,6 +61,8 @@ class C10dMeeting:
         secret = secrets.token_hex(32).encode()
         if not meeting.alone:
             secret = secret_of(meeting.run_id, local, self._environ)
+            if line := warning(meeting.run_id, local, self._environ):
+                say(line)
         listener = self._claim_endpoint()
         self._hosts_first = listener is not None
         if listener is None:

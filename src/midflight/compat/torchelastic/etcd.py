@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from midflight.compat.torchelastic.looking import Answer, look
-from midflight.compat.torchelastic.meeting import Arrival, Identity, Node
+from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import address_of, listen_anywhere
+from midflight.compat.torchelastic.probe import Answer, look
 from midflight.compat.torchelastic.rendezvous import Rendezvous
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial

@@ -115,6 +115,8 @@ def _launching(table: _Table) -> None:
     table.value("--role", default="default", help="of the workers, for their names in logs")
     table.switch("-m", "--module", help="the script is a module, as with python -m")
     table.switch("--no-python", help="run the script by itself, without python in front")
+    table.switch("--local-rank-argument", help="workers get --local-rank=N (beyond torchrun)")
+    table.switch("--use-env", help="they do not, as with torch.distributed.launch")
     table.switch("--run-path", help="the script is an absolute path")
     table.switch("--virtual-local-rank", help="each worker sees its own GPU as device 0")
     table.value("--signals-to-handle", default=SIGNALS, help="signals that end this node's part")

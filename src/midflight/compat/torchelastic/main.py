@@ -13,8 +13,8 @@ from midflight import terminal
 from midflight.compat.torchelastic.c10d import C10dMeeting
 from midflight.compat.torchelastic.environment import threads_are_set
 from midflight.compat.torchelastic.failures import first_of, line_of, pass_on, summary
-from midflight.compat.torchelastic.meeting import Identity, Meeting
 from midflight.compat.torchelastic.node import TorchrunNode, make_name
+from midflight.compat.torchelastic.node_protocol import Identity, Meeting
 from midflight.compat.torchelastic.options import Options, parse
 from midflight.compat.torchelastic.places import own_address
 from midflight.console import exit_code_of, say

@@ -16,6 +16,7 @@ import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,10 @@ from midflight.agent.members import Ended
 from midflight.agent.settings import Settings
 from midflight.compat.torchelastic.environment import base_environment, worker_environment
 from midflight.compat.torchelastic.failures import Failure, failure_of
-from midflight.compat.torchelastic.hosting import Hosted
-from midflight.compat.torchelastic.looking import standby_word
-from midflight.compat.torchelastic.meeting import Arrival, Identity, Meeting
+from midflight.compat.torchelastic.hosted import Hosted
+from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Meeting
 from midflight.compat.torchelastic.options import Options
+from midflight.compat.torchelastic.probe import standby_word
 from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
@@ -46,7 +47,7 @@ _MOST_CRASHES = 5  # of coordinators on one node; then the job ends
 
 
 class TorchrunNode:
-    """See `meeting.Node`."""
+    """See `node_protocol.Node`."""
 
     def __init__(
         self, options: Options, identity: Identity, meeting: Meeting, environ: Mapping[str, str]
@@ -70,12 +71,14 @@ class TorchrunNode:
         self._tasks: set[asyncio.Task[None]] = set()
         self._job_code: asyncio.Future[int] | None = None
         self._signal: signal.Signals | None = None
+        self._rounds = Rounds(environ.get("LOGLEVEL", ""))
 
     async def run(self) -> int:
         """The exit code, once everything is gone."""
         self._job_code = asyncio.get_running_loop().create_future()
         relay = Relay(self.seat)
         try:
+            self._rounds.attempt()
             arrival = await self._meeting.arrive(self.identity)
             await self._open(arrival)
             self._agent = Agent(self._settings(await relay.open()), _logger(), self._surroundings())
@@ -276,6 +279,7 @@ class TorchrunNode:
         if self._stale:
             self.failures.clear()
             self._stale = False
+        self._rounds.started(order)
         return self._logs.open(order)
 
     def _worker_ended(self, ended: Ended) -> None:
@@ -301,6 +305,33 @@ class TorchrunNode:
                 self._agent.take_down(code, 0.0)
         else:
             self._agent.leave()
+
+
+class Rounds:
+    """With LOGLEVEL=INFO, the rendezvous as torchelastic's users know it from its log."""
+
+    def __init__(self, level: str) -> None:
+        self._told = level.upper() in ("INFO", "DEBUG")
+        self._version = 0
+        self._port = ""  # which is another one for each round
+
+    def attempt(self) -> None:
+        self._say("Attempting to join next rendezvous")
+
+    def started(self, order: StartMember) -> None:
+        told = order.environment
+        if told.get("MASTER_PORT", "") == self._port:
+            return
+        self._port = told.get("MASTER_PORT", "")
+        self._version += 1
+        rank, nodes = told.get("GROUP_RANK"), int(told.get("GROUP_WORLD_SIZE", "1"))
+        state = {"status": "final", "version": self._version, "participants": list(range(nodes))}
+        self._say(f"Joined rendezvous version {self._version} as rank {rank}.")
+        self._say(f"Rendezvous version {self._version} is complete. Final state: {state}")
+
+    def _say(self, line: str) -> None:
+        if self._told:
+            terminal.err([f"INFO {datetime.now():%Y-%m-%d %H:%M:%S,%f}"[:-3] + f" {line}"])
 
 
 def make_name(rank: int | None) -> str:

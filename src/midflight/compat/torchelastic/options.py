@@ -6,6 +6,7 @@ line that names the flag.
 
 import argparse
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -159,7 +160,11 @@ def _command(words: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str
             raise UsageError("wanted --no-python or --module, got both")
         return (script, *rest)
     python = environ.get("PYTHON_EXEC", sys.executable)
-    return (python, "-u", *(("-m",) if words.module else ()), script, *rest)
+    front = (python, "-u", *(("-m",) if words.module else ()), script)
+    if words.local_rank_argument and not words.use_env:  # it differs, and the command does not
+        line = f'exec {shlex.join(front)} --local-rank="$LOCAL_RANK" "$@"'
+        return ("/bin/sh", "-c", line, "sh", *rest)
+    return (*front, *rest)
 
 
 def _logs(words: argparse.Namespace) -> LogOptions:

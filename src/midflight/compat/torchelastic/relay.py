@@ -9,7 +9,7 @@ dials again is connected with the next one.
 import asyncio
 import contextlib
 
-from midflight.compat.torchelastic.looking import Answer, Line, call
+from midflight.compat.torchelastic.probe import Answer, Line, call
 from midflight.protocol.wire import tune
 
 LOOPBACK = "127.0.0.1"

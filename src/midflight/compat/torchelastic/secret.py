@@ -20,6 +20,7 @@ from midflight.home import home
 from midflight.rundir import read_token
 
 TOKEN_FILE = "MIDFLIGHT_TOKEN_FILE"
+DEFAULT_ID = "none"  # torchrun's
 _PUBLIC = b"midflight torchrun"
 
 
@@ -30,6 +31,22 @@ def secret_of(run_id: str, on_loopback: bool, environ: Mapping[str, str]) -> byt
     elif on_loopback:
         base = _of_user(home(environ))
     return hmac.new(base, run_id.encode(), hashlib.sha256).hexdigest().encode()
+
+
+def warning(run_id: str, on_loopback: bool, environ: Mapping[str, str]) -> str | None:
+    """What to say of a secret that others can guess; None if they cannot."""
+    if on_loopback or environ.get(TOKEN_FILE):
+        return None
+    if run_id == DEFAULT_ID:
+        return (
+            "warning: without --rdzv-id the job's secret is known to everybody: who reaches the "
+            "endpoint can join, and run commands as this user. Give all nodes the same random "
+            f"--rdzv-id (uuidgen makes one), or the same secret file in {TOKEN_FILE}"
+        )
+    return (
+        "warning: the job's secret follows from --rdzv-id: whoever guesses it and reaches the "
+        f"endpoint can join. Choose a random id, or give all nodes a secret file in {TOKEN_FILE}"
+    )
 
 
 def _of_user(folder: Path) -> bytes:

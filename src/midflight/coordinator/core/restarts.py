@@ -27,20 +27,29 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
         if all(m.finished for m in draft.state.members.values()):
             succeed(draft)
         return
+    label = _label(draft, name)
     draft.drop_member(name)
     if draft.state.phase is Phase.RESTARTING:
         _relaunch(draft)
         return
     hosts.cool_down(draft, member.host)
-    draft.say(f"lost {name}: {reason}", "warning")
+    draft.say(f"lost {label}: {reason}", "warning")
     if draft.state.spec.dialect.max_restarts is not None:
-        _suspect(draft, f"{name}: {reason}", MONITOR, blameless)
+        _suspect(draft, f"{label}: {reason}", MONITOR, blameless)
     elif not draft.state.members and code > 0:
-        fail(draft, f"all members failed; the last: {name}: {reason}")
+        fail(draft, f"all members failed; the last: {label}: {reason}")
     elif draft.state.members and all(m.finished for m in draft.state.members.values()):
-        fail(draft, f"{name} failed, after the others had finished: {reason}")
+        fail(draft, f"{label} failed, after the others had finished: {reason}")
     else:
-        _suspect(draft, f"{name}: {reason}", PATIENCE, blameless)
+        _suspect(draft, f"{label}: {reason}", PATIENCE, blameless)
+
+
+def _label(draft: Draft, name: str) -> str:
+    """How a process is called; under torchrun's rules users know ranks and hosts, not our names."""
+    world = draft.state.world
+    if draft.state.spec.dialect.max_restarts is None or world is None or name not in world:
+        return name
+    return f"rank {world.rank(name)} on {draft.state.members[name].host}"
 
 
 def _suspect(draft: Draft, detail: str, patience: float, blameless: bool) -> None:

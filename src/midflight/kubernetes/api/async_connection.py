@@ -51,9 +51,10 @@ class AsyncConnection:
 
     # --- reading ----------------------------------------------------------------------------
 
-    async def get(self, kind: str, namespace: str, name: str) -> Object:
+    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Object:
         where = {"namespace": namespace} if is_namespaced(kind) else {}
-        return dict(await self._do(self._client.get(_resource(kind), name, **where), namespace))
+        request = self._client.get(_resource(kind, api), name, **where)
+        return dict(await self._do(request, namespace))
 
     async def find(self, kind: str, namespace: str, name: str) -> Object | None:
         try:

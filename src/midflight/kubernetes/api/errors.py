@@ -48,7 +48,7 @@ class Rejected(MidflightError):
     @property
     def for_good(self) -> bool:
         """The object itself is wrong, so that trying again is of no use."""
-        return self.code == 422
+        return self.code in (400, 413, 422)  # not to be read, too large, not valid
 
 
 def status_of(body: bytes) -> dict[str, Any]:

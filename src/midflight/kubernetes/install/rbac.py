@@ -26,7 +26,8 @@ _KINDS = {
 }
 _SCALABLE = {names.GROUP: ("trainingjobs",), names.PYTORCH_GROUP: ("pytorchjobs",)}
 _READ = ("get", "list", "watch")
-_MAKE = ("create",)  # and no more: what is there is not changed, and goes with the job that owns it
+# What is there is not changed, and goes with the job that owns it; one has to see whose it is.
+_MAKE = ("create", "get")
 
 Rule = dict[str, list[str]]
 Object = dict[str, Any]
@@ -50,7 +51,8 @@ def job_rules() -> list[Rule]:
         rule("", ("pods",), (*_READ, "create", "delete", "patch")),
         # get, update and watch are what a launcher's Role grants on the job's state
         rule("", ("configmaps",), ("create", "get", "patch", "update", "watch")),
-        rule("", ("services", "serviceaccounts", "secrets", "events"), _MAKE),
+        rule("", ("secrets", "events"), ("create",)),
+        rule("", ("services", "serviceaccounts"), _MAKE),
         rule(RBAC, ("roles", "rolebindings"), _MAKE),
         rule("networking.k8s.io", ("networkpolicies",), _MAKE),
         rule("policy", ("poddisruptionbudgets",), _MAKE),

@@ -1,8 +1,7 @@
-"""The cache that all reconcilers share: informers and their indices, the API, clock and counts."""
+"""The cache that the loops of all jobs share: informers, their indices, the API and the clock."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from midflight.kubernetes import names
@@ -17,12 +16,6 @@ from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
 PASSES = 48  # over jobs, at a time
 SHARE = 8  # of those, over the jobs of one namespace
 OURS = {names.MANAGED_BY: names.MANAGER}
-
-
-@dataclass
-class Counts:
-    reconciles: int = 0
-    failures: int = 0
 
 
 class Cache:
@@ -40,7 +33,6 @@ class Cache:
         self._wake = wake
         self.api = api
         self.clock = time.time
-        self.counts = Counts()
         self.passes = FairGate(PASSES, SHARE)
         self.recorder = EventRecorder(api, self.clock)
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)

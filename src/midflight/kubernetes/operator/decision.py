@@ -1,172 +1,144 @@
-"""One pass over a job, decided and not yet carried out.
+"""What a job's object, its pods and its scale objects mean for the controller, in a fixed order.
 
-It tells the controller what is observed, in a fixed order, and collects what comes of it.
-What is then to be done follows from the state alone (`controller/orders.py`). Pure; `reconciler.py`
-saves the outcome first and has it carried out afterwards.
+Each step is given the state that those before it have led to, and answers with events. What the
+controller has no word for is collected beside them: refusals of scale objects, warnings, and the
+number of replicas that has to be written back. Pure.
 """
 
-import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from midflight.backends.place import Step
 from midflight.controller import events, roster
-from midflight.controller.commands import Order, Record
-from midflight.controller.deadlines import deadlines_of
-from midflight.controller.handle import handle
-from midflight.controller.orders import news, next_look, orders
+from midflight.controller.commands import Record
+from midflight.controller.orders import news
 from midflight.controller.spec import Spec
-from midflight.controller.state import Cluster, Code, Job, Phase
+from midflight.controller.state import Cluster, Code, Job
 from midflight.kubernetes import names
 from midflight.kubernetes.operator import scale_requests
-from midflight.kubernetes.operator.observed import CODE_ROLE, Observed, Pods
+from midflight.kubernetes.operator.observed import CODE_ROLE, Observed
 from midflight.kubernetes.resources.status import Saved, is_over
 
 Object = Mapping[str, Any]
+JobStep = Callable[[Job, float], Iterable[events.Event]]
 NO_SCRIPT = "its script is not run: the operator tells the training of the change itself"
 CODE_POD_FAILED = "its pod ended without a message"
 
 
 class Decision:
-    """`orders`, `records` and the rest are what is to be carried out for `job`."""
-
     def __init__(self, saved: Saved, spec: Spec, observed: Observed) -> None:
         self.key = spec.key
         self.observed = observed
-        self.now = observed.now
         self.replicas = saved.replicas
         self.records: list[Record] = []
         self.refusals: dict[str, str] = {}  # of scale objects, by uid
         self.replicas_to: int | None = None  # what the spec's replicas have to become
-        if saved.version == 0:  # no operator has seen the job before
-            self._cluster = Cluster(placed_elsewhere=True)
-            self._take([events.JobSubmitted(self.now, spec, saved.job.uid)])
-        else:
-            job = saved.job if saved.job.spec == spec else replace(saved.job, spec=spec)
-            self._cluster = Cluster(jobs={spec.key: job}, placed_elsewhere=True)
-        self._take(observed.told)
-        if observed.deleted and self.job is not None and not self.job.deleting:
-            self._take([events.JobDeleted(self.now, self.key)])
-        self._see_pods()
-        self._see_holder()
-        self._see_scalers()
-        self._see_replicas(spec.workers)
-        self._take([events.TimePassed(self.now)])
+        self._saved = saved
+        self._spec = spec
+        scalers = sorted(observed.scalers, key=scale_requests.order)
+        steps: list[JobStep] = [
+            self._see_deletion,
+            self._see_pods,
+            self._see_delays,
+            self._see_code,
+            self._see_holder,
+            *(partial(self._see_scaler, scaler) for scaler in scalers),
+            self._see_replicas,
+            self._settle_replicas,
+        ]
+        self.steps: list[Step] = [self._see_job, *map(self._of_job, steps)]
 
-    @property
-    def job(self) -> Job | None:
-        """None once nothing is left of it."""
-        return self._cluster.jobs.get(self.key)
+    def _of_job(self, step: JobStep) -> Step:
+        def of_job(cluster: Cluster, now: float) -> Iterable[events.Event]:
+            job = cluster.jobs.get(self.key)
+            return step(job, now) if job is not None else ()
 
-    @property
-    def orders(self) -> list[Order]:
-        return orders(self.job, self.observed.instances) if self.job is not None else []
+        return of_job
 
-    def _take(self, told: Iterable[events.Event]) -> None:
-        """Those of one moment at once: a job with a thousand pods is not looked at for each."""
-        for _, together in itertools.groupby(told, key=lambda event: event.at):
-            self._cluster, commands = handle(self._cluster, *together)
-            self.records += [command for command in commands if isinstance(command, Record)]
+    # --- the object -------------------------------------------------------------------------
 
-    # --- what is observed -------------------------------------------------------------------
+    def _see_job(self, cluster: Cluster, now: float) -> Iterator[events.Event]:
+        if self._saved.version == 0:  # no operator has seen the job before
+            yield events.JobSubmitted(now, self._spec, self._saved.job.uid)
+        elif self.observed.restarted:
+            yield events.ServerStarted(now)
 
-    def _see_pods(self) -> None:
-        if self.job is None:
+    def _see_deletion(self, job: Job, now: float) -> Iterator[events.Event]:
+        if self.observed.deleted and not job.deleting:
+            yield events.JobDeleted(now, self.key)
+
+    def _see_holder(self, job: Job, now: float) -> Iterator[events.Event]:
+        if (who := self.observed.holder) and not job.held:
+            yield events.JobHeld(now, self.key, who)
+        elif job.held and not who:
+            yield events.JobReleased(now, self.key)
+
+    # --- its pods ---------------------------------------------------------------------------
+
+    def _see_pods(self, job: Job, now: float) -> Iterable[events.Event]:
+        return news(job, self.observed.instances)
+
+    def _see_delays(self, job: Job, now: float) -> Iterator[events.Event]:
+        for name, reason in self.observed.delays.items():
+            if (instance := job.instances.get(name)) is not None:
+                yield events.InstanceDelayed(now, self.key, name, instance.attempt, reason)
+
+    def _see_code(self, job: Job, now: float) -> Iterator[events.Event]:
+        if job.code is not Code.FETCHING:
             return
-        self._take(news(self.job, self.observed.instances))
-        self._take(self._delay_news(self.observed.delays))
-        self._say_why_code_waits(self.observed.pods, self.observed.delays)
-        self._take(self._code_news(self.observed.pods))
+        name, pods = names.code_pod(job.spec.name), self.observed.pods
+        pod = pods.get(name)
+        if why := self.observed.delays.get(name) or (pod.waits_for if pod is not None else ""):
+            self._warn("Pending", f"its code is not fetched yet: {why}")
+        sync = job.spec.sync
+        if sync is None or sync.mode != "git" or _is_commit(sync.revision):
+            commit = sync.revision if sync is not None and sync.mode == "git" else ""
+            yield events.CodeFetched(now, self.key, commit)
+        elif pod is not None and pod.role == CODE_ROLE and pod.over:
+            said = pod.message.strip()
+            if pod.code == 0 and said:
+                yield events.CodeFetched(now, self.key, said)
+            else:
+                yield events.CodeNotFetched(now, self.key, said or pod.end or CODE_POD_FAILED)
 
-    def _see_holder(self) -> None:
-        who = self.observed.holder
-        if self.job is not None and bool(who) != bool(self.job.held):
-            held = events.JobHeld(self.now, self.key, who)
-            self._take([held if who else events.JobReleased(self.now, self.key)])
+    # --- its size ---------------------------------------------------------------------------
 
-    def _see_scalers(self) -> None:
-        for scaler in sorted(self.observed.scalers, key=scale_requests.order):
-            name = scaler["metadata"]["name"]
-            job = self.job
-            if (
-                job is None
-                or is_over(scaler)
-                or scale_requests.operation_of(job, scaler) is not None
-            ):
-                continue
-            match scale_requests.judge(job, scaler, self.now):
-                case scale_requests.Refusal(reason):
-                    self.refusals[scaler["metadata"]["uid"]] = reason
-                    self._warn("ScaleRefused", f"{name}: {reason}")
-                case events.ScaleAsked() as asked:
-                    self._take([asked])
-                    if scaler["spec"].get("script"):
-                        self._warn("ScriptIgnored", f"{name}: {NO_SCRIPT}")
-                case None:
-                    pass
+    def _see_scaler(self, scaler: Object, job: Job, now: float) -> Iterator[events.Event]:
+        if is_over(scaler) or scale_requests.operation_of(job, scaler) is not None:
+            return
+        name = scaler["metadata"]["name"]
+        match scale_requests.judge(job, scaler, now):
+            case scale_requests.Refusal(reason):
+                self.refusals[scaler["metadata"]["uid"]] = reason
+                self._warn("ScaleRefused", f"{name}: {reason}")
+            case events.ScaleAsked() as asked:
+                if scaler["spec"].get("script"):
+                    self._warn("ScriptIgnored", f"{name}: {NO_SCRIPT}")
+                yield asked
+            case None:
+                pass
 
-    def _see_replicas(self, wanted: int) -> None:
+    def _see_replicas(self, job: Job, now: float) -> Iterator[events.Event]:
         """A new number of workers in the spec is a request, unless we wrote it ourselves."""
-        job = self.job
-        if job is None or job.finished or job.deleting:
+        wanted = self._spec.workers
+        if job.finished or job.deleting:
             return
         if wanted not in (self.replicas, self.observed.wrote, roster.projected(job)):
-            match scale_requests.judge_replicas(job, wanted, self.now):
+            match scale_requests.judge_replicas(job, wanted, now):
                 case None:
                     return
                 case scale_requests.Refusal(reason):
                     self._warn("ScaleRefused", f"{wanted} workers: {reason}")
                 case asked:
-                    self._take([asked])
+                    yield asked
         self.replicas = wanted
-        job = self.job
-        if job is not None and not roster.open_operations(job) and job.wanted != wanted:
+
+    def _settle_replicas(self, job: Job, now: float) -> Iterable[events.Event]:
+        seen = self.replicas == self._spec.workers and not job.finished and not job.deleting
+        if seen and not roster.open_operations(job) and job.wanted != self.replicas:
             self.replicas_to = job.wanted
-
-    # --- what comes of it -------------------------------------------------------------------
-
-    def next_deadline(self, pods: Pods, scalers: Iterable[Object]) -> float | None:
-        if self.job is None:
-            return None
-        found = [*deadlines_of(self.job)]
-        seen = replace(self.observed, pods=pods).instances
-        if (late := next_look(self.job, seen)) is not None:
-            found.append(late)
-        if self.job.phase is Phase.PENDING:
-            found += [scale_requests.gives_up_at(each) for each in scalers if not is_over(each)]
-        return min(found, default=None)
-
-    def _delay_news(self, delays: Mapping[str, str]) -> list[events.Event]:
-        instances = self.job.instances if self.job is not None else {}
-        return [
-            events.InstanceDelayed(self.now, self.key, name, instances[name].attempt, reason)
-            for name, reason in delays.items()
-            if name in instances
-        ]
-
-    def _say_why_code_waits(self, pods: Pods, delays: Mapping[str, str]) -> None:
-        if self.job is None or self.job.code is not Code.FETCHING:
-            return
-        name = names.code_pod(self.job.spec.name)
-        pod = pods.get(name)
-        if why := delays.get(name) or (pod.waits_for if pod is not None else ""):
-            self._warn("Pending", f"its code is not fetched yet: {why}")
-
-    def _code_news(self, pods: Pods) -> list[events.Event]:
-        job = self.job
-        if job is None or job.code is not Code.FETCHING:
-            return []
-        sync = job.spec.sync
-        if sync is None or sync.mode != "git" or _is_commit(sync.revision):
-            commit = sync.revision if sync is not None and sync.mode == "git" else ""
-            return [events.CodeFetched(self.now, self.key, commit)]
-        pod = pods.get(names.code_pod(job.spec.name))
-        if pod is None or pod.role != CODE_ROLE or not pod.over:
-            return []
-        if pod.code == 0 and pod.message.strip():
-            return [events.CodeFetched(self.now, self.key, pod.message.strip())]
-        reason = pod.message.strip() or pod.end or CODE_POD_FAILED
-        return [events.CodeNotFetched(self.now, self.key, reason)]
+        return ()
 
     def _warn(self, reason: str, message: str) -> None:
         job = self.key.partition("/")[2]

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Any
 
 from midflight.controller.commands import Record
@@ -62,6 +63,15 @@ class EventRecorder:
                 await self._api.create(event)
             except MidflightError as error:
                 log.info("an event was not written: %s", error)
+
+
+def on_job_without_pod(record: Record, pods: Container[str]) -> Record:
+    """An Event on a pod that does not exist is found by nobody: the job has it then."""
+    kind, _, name = record.source.partition("/")
+    if kind != "instance" or name in pods:
+        return record
+    job = record.key.partition("/")[2]
+    return replace(record, source=f"job/{job}", message=f"{name}: {record.message}")
 
 
 def event_of(obj: Mapping[str, Any], record: Record, now: float, mark: str) -> Object:

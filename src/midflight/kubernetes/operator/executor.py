@@ -9,13 +9,13 @@ import contextlib
 import hashlib
 import hmac
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from midflight.backends import training, words
+from midflight.backends import words
+from midflight.backends.place import Tell
 from midflight.controller.commands import (
-    AskResize,
     FetchCode,
     Order,
     StartInstance,
@@ -24,17 +24,14 @@ from midflight.controller.commands import (
 )
 from midflight.controller.events import (
     CodeNotFetched,
-    Event,
     InstanceNotStarted,
-    ResizeEnded,
-    ResizeProgressed,
 )
 from midflight.controller.state import Job
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
 from midflight.kubernetes.api.errors import Rejected, UnknownKind
-from midflight.kubernetes.operator.observed import Pods, launcher_ip
+from midflight.kubernetes.operator.observed import Pods, begins_anew, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
 from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
@@ -46,12 +43,11 @@ CALLER = "midflight-operator"
 AT_ONCE = 16  # requests of one job at a time
 PDB_API, OLD_PDB_API = "policy/v1", "policy/v1beta1"  # the newer one is there since 1.21
 END_SECONDS = 3.0  # for a training to end before its pods are told to
-READABLE = ("Pod", "ConfigMap")  # the operator may read these, and sees whose they are
+UNREADABLE = ("Secret", "Event")  # of all others the operator sees whose they are
 RETRY = 1.0  # seconds until a pod that could not be created is tried again
 SHORTEST_GRACE = 1  # seconds; 0 would take the pod off the list while it may still run
 
 log = logging.getLogger("midflight.operator")
-Tell = Callable[[Event], None]
 
 
 @dataclass
@@ -68,26 +64,24 @@ class Executor:
     retry_at: float | None = None
     _has_dependents: bool = False
     _hosts: tuple[Mapping[str, int], str] | None = None  # last written, and for which launcher
-    _asking: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)  # by request
-
-    def close(self) -> None:
-        for task in self._asking.values():
-            task.cancel()
 
     # --- pods -------------------------------------------------------------------------------
 
-    def due(self, orders: list[Order], now: float) -> list[Order]:
-        """Without creations, until a pod that could not be created is to be tried again."""
-        if self.retry_at is not None and now < self.retry_at:
-            return [o for o in orders if not isinstance(o, StartInstance | FetchCode)]
-        self.retry_at = None
-        return orders
+    def retry_if_due(self) -> None:
+        if self.retry_at is not None and self.clock() >= self.retry_at:
+            self.retry_at = None
 
     async def carry_out(
-        self, obj: Object, job: Job, orders: list[Order], find: Callable[[], Pods]
+        self, obj: Object, job: Job, orders: Sequence[Order], find: Callable[[], Pods]
     ) -> None:
-        creations = [order for order in orders if isinstance(order, StartInstance)]
+        if self.retry_at is not None:  # a pod could not be created, and is tried again then
+            orders = [o for o in orders if not isinstance(o, StartInstance | FetchCode)]
         deletions = [order for order in orders if isinstance(order, StopInstance)]
+        if deletions and (job.deleting or job.held):
+            why = "the job was deleted" if job.deleting else "the job was suspended"
+            await self._end_training(job, find(), why)
+        if begins_anew(job, find(), orders):
+            await self._forget_run(job)
         namespace = job.spec.namespace
         await _in_parallel(
             [
@@ -95,17 +89,19 @@ class Executor:
                 for each in deletions
             ]
         )
+        await self._create_pods(obj, job, orders)
+        for order in orders:
+            if isinstance(order, WriteHosts):
+                await self._write_hosts(obj, order.hosts, find())
+
+    async def _create_pods(self, obj: Object, job: Job, orders: Sequence[Order]) -> None:
+        creations = [order for order in orders if isinstance(order, StartInstance)]
         if any(isinstance(order, FetchCode) for order in orders):
             await self._start_code(obj, job)
         if creations and await self._ensure_dependents(obj, job, creations):
             await _in_parallel([self._start(obj, job, each.instance) for each in creations])
         known = {*job.instances, names.code_pod(job.spec.name)}
         self.delays = {name: why for name, why in self.delays.items() if name in known}
-        for order in orders:
-            if isinstance(order, WriteHosts):
-                await self._write_hosts(obj, order.hosts, find())
-            elif isinstance(order, AskResize):
-                self._asking[order.request] = asyncio.create_task(self._ask(order, job, find))
 
     async def _ensure_dependents(
         self, obj: Object, job: Job, creations: list[StartInstance]
@@ -156,7 +152,7 @@ class Executor:
         try:
             made = await self.api.create(obj)
         except Exists:
-            if obj["kind"] not in READABLE:
+            if obj["kind"] in UNREADABLE:
                 return
             made = await self._adopt(obj)
         except (NotFound, UnknownKind):
@@ -173,7 +169,7 @@ class Executor:
     async def _adopt(self, obj: Object) -> Object:
         """The one that is there already, if it belongs to this job."""
         kind, meta = obj["kind"], obj["metadata"]
-        found = await self.api.get(kind, meta["namespace"], meta["name"])
+        found = await self.api.get(kind, meta["namespace"], meta["name"], obj["apiVersion"])
         if not _owners(found) & _owners(obj):
             text = f"there is a {kind} {meta['name']} already that is not this job's"
             raise Rejected(409, f"{text}: delete it, or give the job another name")
@@ -199,7 +195,7 @@ class Executor:
             await self.api.patch("Pod", namespace, chief.name, change)
         self._hosts = (hosts, _chief_uid(found))
 
-    async def forget_run(self, job: Job) -> None:
+    async def _forget_run(self, job: Job) -> None:
         """What the job's coordinator kept for the next launcher; that one begins anew."""
         nothing = {"data": None, "binaryData": None}
         name = names.state_map(job.spec.name)
@@ -208,38 +204,13 @@ class Executor:
 
     # --- the training -----------------------------------------------------------------------
 
-    @property
-    def asking(self) -> Container[str]:
-        """Requests, from when they are asked for: what is answered is told."""
-        return self._asking.keys()
-
-    async def _ask(self, command: AskResize, job: Job, find: Callable[[], Pods]) -> None:
-        key, operation = command.key, command.operation
-
-        def progress(line: str) -> None:
-            self.tell(ResizeProgressed(self.clock(), key, operation, line))
-
-        async def call() -> AsyncWire:
-            return await self._dial(job, find())
-
-        expected = _has_coordinator(job)
-        wish = training.Wish(command.members, command.leaving, command.request, command.again)
-        try:
-            ok, detail = await training.resize(call, wish, command.timeout, progress, expected)
-        except MidflightError as error:
-            ok, detail = False, str(error)
-        except Exception as error:  # whatever it is, the operation must come to an end
-            log.exception("a bug: %s could not be asked", operation)
-            ok, detail = False, f"a bug: {error!r}"
-        self.tell(ResizeEnded(self.clock(), key, operation, ok, detail))
-
-    async def end_training(self, job: Job, found: Pods, why: str) -> None:
+    async def _end_training(self, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
-        if not _has_coordinator(job):
+        if not self.expects_run(job):
             return
         with contextlib.suppress(MidflightError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
-                wire = await self._dial(job, found)
+                wire = await self.dial(job, found)
                 try:
                     wire.send(StopRequested(why))
                     while True:  # until it hangs up
@@ -247,11 +218,16 @@ class Executor:
                 finally:
                     wire.close()
 
-    async def _dial(self, job: Job, found: Pods) -> AsyncWire:
+    async def dial(self, job: Job, found: Pods) -> AsyncWire:
         if not (address := launcher_ip(job, found)):
             raise Unreachable("its launcher is not up")
         secret = self.token(job).encode()
         return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+
+    def expects_run(self, job: Job) -> bool:
+        """Torchruns in every pod agree among themselves: they have none that could be asked."""
+        spec = job.spec
+        return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 
     def token(self, job: Job) -> str:
         """The job's own secret: it follows from ours, so that we never have to read one."""
@@ -276,12 +252,6 @@ def _chief(found: Pods) -> Pod | None:
 def _chief_uid(found: Pods) -> str:
     chief = _chief(found)
     return chief.uid if chief is not None else ""
-
-
-def _has_coordinator(job: Job) -> bool:
-    """One that the operator may ask: torchruns in every pod agree among themselves."""
-    spec = job.spec
-    return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 
 
 def _owners(obj: Object) -> set[str]:

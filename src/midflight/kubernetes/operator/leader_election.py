@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from midflight.backends.place import Deposed
 from midflight.errors import Exists, MidflightError, NotFound
 from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.errors import Changed
@@ -23,7 +24,7 @@ SAFE = 4.0  # after its last renewal the holder counts on it for so long
 log = logging.getLogger("midflight.operator")
 
 
-class NotLeader(MidflightError):
+class NotLeader(Deposed):
     """Another operator may lead by now."""
 
 

@@ -1,6 +1,6 @@
 """The operator: waits until it leads, then reconciles every job until it no longer leads.
 
-There is a reconciler for each job, from the job's creation to its end. An operator that stops
+There is a loop for each job, from the job's creation to its end. An operator that stops
 leading stops at once; what runs in the cluster goes on, and the next leader takes it up.
 """
 
@@ -12,16 +12,18 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from midflight.backends.loop import Loop
+from midflight.backends.place import Tell
 from midflight.errors import Exists, JobFailed, NotFound, Unreachable
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator.cache import Cache
-from midflight.kubernetes.operator.executor import Executor, Tell
+from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.health import Figures
 from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
-from midflight.kubernetes.operator.reconciler import JobReconciler
+from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
 from midflight.kubernetes.pods import PodDefaults
 
@@ -32,6 +34,8 @@ NO_DEFINITIONS = (
     "the cluster does not know TrainingJobs: run `midflight operator install` with the right to "
     "make CustomResourceDefinitions"
 )
+
+LONGEST_PAUSE = 60.0  # seconds before a pass that failed is made again
 
 log = logging.getLogger("midflight.operator")
 
@@ -58,9 +62,10 @@ class Manager:
         self._secret = b""  # from which the secrets of all jobs are derived
         self._unclaimed: UnclaimedScalers | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
-        self._reconcilers: dict[tuple[str, str, str], JobReconciler] = {}
+        self._loops: dict[tuple[str, str, str], Loop] = {}
+        self._passes = self._failures = 0  # of loops that have ended
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._open = False  # reconcilers may be started
+        self._open = False  # loops may be started
 
     async def run(self) -> None:
         """Waits to lead, leads, and waits again when it no longer does, until it is cancelled."""
@@ -126,8 +131,8 @@ class Manager:
             leading=self.leadership.held,
             jobs=dict(phases),
             pods=cache.pod_count if cache is not None else 0,
-            reconciles=cache.counts.reconciles if cache is not None else 0,
-            failures=cache.counts.failures if cache is not None else 0,
+            reconciles=self._passes + sum(loop.passes for loop in self._loops.values()),
+            failures=self._failures + sum(loop.failures for loop in self._loops.values()),
             requests=self._api.requests + self._plain.requests,
         )
 
@@ -136,7 +141,7 @@ class Manager:
         cache = self._cache
         return cache is None or all(informer.synced.is_set() for informer in cache.informers)
 
-    # --- reconcilers ----------------------------------------------------------------------------
+    # --- loops ------------------------------------------------------------------------------
 
     def _wake(self, key: Key) -> None:
         if not self._open or self._cache is None:
@@ -146,22 +151,25 @@ class Manager:
         if self._unclaimed is not None:
             self._unclaimed.note(key)
         for kind in (names.TRAININGJOB, names.PYTORCHJOB):
-            if (reconciler := self._reconcilers.get((kind, *key))) is not None:
-                reconciler.wake()
+            if (loop := self._loops.get((kind, *key))) is not None:
+                loop.wake("/".join(key))
 
     def _start(self, kind: str, namespace: str, name: str) -> None:
         identity = (kind, namespace, name)
-        if identity in self._reconcilers or self._cache is None:
+        if identity in self._loops or self._cache is None:
             return
-        reconciler = JobReconciler(self._cache, self._make_executor, identity)
-        self._reconcilers[identity] = reconciler
-        task = asyncio.create_task(reconciler.run())
+        place = KubernetesPlace(self._cache, self._make_executor, identity)
+        loop = Loop(place, self._cache.clock, longest_pause=LONGEST_PAUSE)
+        self._loops[identity] = loop
+        task = asyncio.create_task(loop.run())
         self._tasks[identity] = task
         task.add_done_callback(lambda done: self._ended(identity, done))
 
     def _ended(self, identity: tuple[str, str, str], task: "asyncio.Task[None]") -> None:
         self._tasks.pop(identity, None)
-        self._reconcilers.pop(identity, None)
+        loop = self._loops.pop(identity)
+        self._passes += loop.passes
+        self._failures += loop.failures
         if task.cancelled():
             return
         if (error := task.exception()) is not None and not self._broken.done():

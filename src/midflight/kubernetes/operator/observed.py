@@ -8,8 +8,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from midflight.controller import events, orders
-from midflight.controller.commands import Order, StartInstance
+from midflight.controller import orders
+from midflight.controller.commands import StartInstance
 from midflight.controller.orders import Condition, Sighting
 from midflight.controller.state import Job, Phase, Role
 from midflight.kubernetes.resources.pod import Pod
@@ -30,13 +30,10 @@ class Observed:
     silent: Container[str] = ()  # nodes whose kubelets do not answer
     delays: Mapping[str, str] = field(default_factory=dict)  # pods not created, and why
     scalers: Sequence[Mapping[str, Any]] = ()  # ScaleOut and ScaleIn objects
-    told: Sequence[events.Event] = ()  # by the executor, since the last pass
+    restarted: bool = False  # another operator has led before
     deleted: bool = False  # the object has a deletion timestamp
     holder: str = ""  # what keeps the job from running; "" if nothing does
     wrote: int | None = None  # the replicas that we wrote into the spec since the last pass
-    hosts: Mapping[str, int] | None = None  # what we wrote into the hostfile; None: nothing yet
-    asking: Container[str] = ()  # requests that the training is being asked
-    asked_before: Container[str] = ()  # requests of an operator that led before
 
     @property
     def instances(self) -> orders.Observed:
@@ -46,9 +43,6 @@ class Observed:
             now=self.now,
             instances={n: sighting(pod, self.silent) for n, pod in self.pods.items()},
             fetching=next(codes, ""),
-            hosts=self.hosts,
-            asking=self.asking,
-            asked_before=self.asked_before,
             ends_alone=ENDS_ALONE,
             gone=GONE,
         )
@@ -74,7 +68,7 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
     )
 
 
-def begins_anew(job: Job, pods: Pods, orders: Iterable[Order]) -> bool:
+def begins_anew(job: Job, pods: Pods, orders: Iterable[object]) -> bool:
     """Whether a launcher is made that must not go on with what a former one was at."""
     made = {order.instance for order in orders if isinstance(order, StartInstance)}
     chiefs = [i for i in job.instances.values() if i.role is not Role.WORKER and i.attempt > 1]

@@ -1,16 +1,17 @@
 """Scale objects: writes the outcome of each into its status, and deletes the oldest.
 
-The reconciler of a job writes those of its job. `UnclaimedScalers` are scale objects whose job does
+The loop of a job writes those of its job. `UnclaimedScalers` are scale objects whose job does
 not exist: each waits for a job until its timeout, then it is refused, so that nobody waits for a
 mistyped name.
 """
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from midflight.controller.commands import Record
-from midflight.controller.state import Job
+from midflight.controller.state import Job, Phase
 from midflight.errors import MidflightError, NotFound
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import Object
@@ -44,17 +45,25 @@ async def show(cache: Cache, obj: Object, job: Job, decision: Decision) -> bool:
     return well
 
 
+def gives_up_at(job: Job, scalers: Iterable[Object]) -> float | None:
+    """When one of those that wait for the job to run has waited long enough."""
+    if job.phase is not Phase.PENDING:
+        return None
+    waiting = [scale_requests.gives_up_at(each) for each in scalers if not status.is_over(each)]
+    return min(waiting, default=None)
+
+
 def _status(scaler: Object, job: Job, decision: Decision) -> dict[str, Any] | None:
     """None: nothing new."""
     before = scaler.get("status") or {}
     if status.is_over(scaler):
         return None
     if (reason := decision.refusals.get(scaler["metadata"]["uid"])) is not None:
-        return status.refused_status(reason, before, decision.now)
+        return status.refused_status(reason, before, decision.observed.now)
     if (operation := scale_requests.operation_of(job, scaler)) is None:
         return None
     pods = scale_requests.POD_LISTS[scaler["kind"]]
-    return status.scaler_status(operation, before, decision.now, pods)
+    return status.scaler_status(operation, before, decision.observed.now, pods)
 
 
 async def _write(cache: Cache, scaler: Object, owner: Object | None) -> bool:

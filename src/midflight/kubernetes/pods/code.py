@@ -45,7 +45,19 @@ _PLACEMENT = (
 )
 
 # In all scripts: no `$(` and no `$$`, which Kubernetes would take for its own.
-_ASKING = r"""set -eu
+_AGAIN = r"""set -eu
+again() { # a network may be back in a moment
+  for pause in 1 3 6; do
+    if "$@"; then return 0; fi
+    echo "trying again in $pause s" >&2
+    sleep "$pause"
+  done
+  "$@"
+}
+"""
+_ASKING = (
+    _AGAIN
+    + r"""
 export GIT_TERMINAL_PROMPT=0 LC_ALL=C GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes}"
 if [ -n "${GIT_SYNC_PASSWORD:-}" ]; then
   export GIT_ASKPASS="$HOME/askpass"
@@ -65,6 +77,7 @@ fi
 git() { command git -c credential.helper= "$@"; }
 wanted="${MIDFLIGHT_COMMIT:-${MIDFLIGHT_REVISION:-${MIDFLIGHT_BRANCH:-HEAD}}}"
 """
+)
 _RESOLVE = (
     _ASKING
     + r"""found() {
@@ -73,14 +86,14 @@ _RESOLVE = (
   exit 0
 }
 if printf '%s\n' "$wanted" | grep -Eqx '[0-9a-f]{40}([0-9a-f]{24})?'; then found "$wanted"; fi
-git ls-remote -- "$MIDFLIGHT_SOURCE" > "$HOME/refs"
+again git ls-remote -- "$MIDFLIGHT_SOURCE" > "$HOME/refs"
 for name in "refs/heads/$wanted" "refs/tags/$wanted^{}" "refs/tags/$wanted" "$wanted"; do
   while read -r commit ref; do
     if [ "$ref" = "$name" ]; then found "$commit"; fi
   done < "$HOME/refs"
 done
 # The beginning of a commit, say: only the history knows it.
-git clone --quiet --bare --filter=tree:0 -- "$MIDFLIGHT_SOURCE" "$HOME/history"
+again git clone --quiet --bare --filter=tree:0 -- "$MIDFLIGHT_SOURCE" "$HOME/history"
 if git -C "$HOME/history" rev-parse --quiet --verify "$wanted^{commit}" > "$HOME/commit"; then
   read -r commit < "$HOME/commit"
   found "$commit"
@@ -101,22 +114,25 @@ if [ -n "${GIT_SYNC_DEPTH:-}" ] && git fetch --quiet --depth "$GIT_SYNC_DEPTH" o
 then
   wanted=FETCH_HEAD
 else
-  git fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*'
+  again git fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*'
   if ! known "$wanted"; then # no branch leads to it, or it is one
-    git fetch --quiet origin "$wanted"
+    again git fetch --quiet origin "$wanted"
     wanted=FETCH_HEAD
   fi
 fi
 git checkout --quiet --detach "$wanted"
-if [ -e .gitmodules ]; then git submodule --quiet update --init --recursive; fi
+if [ -e .gitmodules ]; then again git submodule --quiet update --init --recursive; fi
 git log -1 --format='%H %s'
 """
 )
-_WITH_RSYNC = r"""set -eu
+_WITH_RSYNC = (
+    _AGAIN
+    + r"""
 export RSYNC_RSH="${RSYNC_RSH:-ssh -oBatchMode=yes}"
 """
-_LOOK = _WITH_RSYNC + 'exec rsync --list-only --no-recursive -- "$MIDFLIGHT_SOURCE" > /dev/null\n'
-_RSYNC = _WITH_RSYNC + 'exec rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE/"\n'
+)
+_LOOK = _WITH_RSYNC + 'again rsync --list-only --no-recursive -- "$MIDFLIGHT_SOURCE" > /dev/null\n'
+_RSYNC = _WITH_RSYNC + 'again rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE/"\n'
 
 
 def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:

@@ -25,7 +25,13 @@ from midflight.kubernetes.resources.elastic_policy import (
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
-from midflight.kubernetes.resources.templates import main_container, part, template_of, thaw
+from midflight.kubernetes.resources.templates import (
+    main_container,
+    part,
+    template_mark,
+    template_of,
+    thaw,
+)
 
 GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
@@ -78,7 +84,10 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
                 **gang.labels(obj, job.spec),
                 **labels_of(job.spec, instance),
             },
-            **({"annotations": meta["annotations"]} if "annotations" in meta else {}),
+            "annotations": {
+                **meta.get("annotations", {}),
+                names.TEMPLATE: template_mark(obj, instance.role),
+            },
             "ownerReferences": [owner_reference(obj)],
         },
         "spec": pod,
@@ -202,7 +211,7 @@ def _set_account(pod: dict[str, Any], spec: Spec, instance: Instance) -> None:
 def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance) -> None:
     spec = job.spec
     if is_elastic(spec):
-        volumes.add_token(pod, spec.name)
+        volumes.add_token(pod, names.token_secret(spec.name, job.uid))
         volumes.add_job_folder(pod)
         if _is_chief(instance):
             volumes.add_hosts(pod, spec.name)

@@ -5,6 +5,7 @@ from before, which run as root and write where they like, are left as they are b
 the job; even then nothing gains privileges on the way and the usual system calls are filtered.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from midflight.controller.state import Role
@@ -77,23 +78,58 @@ def notes(obj: Object) -> list[str]:
     if as_the_image(obj):
         found.append(f"pods run as their image says: the annotation {SECURITY} asks for it")
     for role in dict.fromkeys((chief_role(obj), Role.WORKER)):
-        template = thaw(template_of(obj, role).value).get("spec", {})
-        found.extend(
-            f"{role.value} pods {what}: their template says so" for what in _beyond(template)
-        )
+        template = thaw(template_of(obj, role).value)
+        annotations = template.get("metadata", {}).get("annotations", {})
+        said = _beyond(template.get("spec", {}), annotations)
+        found.extend(f"{role.value} pods {what}: their template says so" for what in said)
     return found
 
 
-def _beyond(spec: dict[str, Any]) -> list[str]:
+def _beyond(spec: dict[str, Any], annotations: dict[str, Any]) -> list[str]:
+    containers = [*spec.get("initContainers", ()), *spec.get("containers", ())]
     contexts = [spec.get("securityContext", {})]
-    contexts += [each.get("securityContext", {}) for each in spec.get("containers", ())]
+    contexts += [each.get("securityContext", {}) for each in containers]
     added = [name for each in contexts for name in each.get("capabilities", {}).get("add", ())]
-    found = [f"have {key}" for key in _HOST if spec.get(key)]
-    found += [f"add the capability {name}" for name in added if name not in _HARMLESS]
-    if any(each.get("runAsUser") == 0 for each in contexts):
-        found.append("run as root")
-    if any(each.get("privileged") for each in contexts):
-        found.append("are privileged")
-    if any("hostPath" in volume for volume in spec.get("volumes", ())):
-        found.append("mount folders of their node")
-    return found
+    ports = [port for each in containers for port in each.get("ports", ()) if port.get("hostPort")]
+    kinds = {key for volume in spec.get("volumes", ()) for key in volume if key != "name"}
+    return [
+        *(f"have {key}" for key in _HOST if spec.get(key)),
+        *(f"add the capability {name}" for name in dict.fromkeys(added) if name not in _HARMLESS),
+        *(text for text, holds in _CONTEXTS.items() if any(map(holds, contexts))),
+        *(f"take the port {port['hostPort']} of their node" for port in ports),
+        *(f"set the sysctl {each.get('name')}" for each in contexts[0].get("sysctls", ())),
+        *(["run without AppArmor"] if _without_apparmor(contexts, annotations) else []),
+        *(["mount folders of their node"] if "hostPath" in kinds else []),
+        *(f"mount a volume of the kind {kind}" for kind in sorted(kinds - _VOLUMES)),
+    ]
+
+
+def _profile(context: dict[str, Any], key: str) -> str:
+    return str(context.get(key, {}).get("type", ""))
+
+
+def _without_apparmor(contexts: list[dict[str, Any]], annotations: dict[str, Any]) -> bool:
+    older = (value for name, value in annotations.items() if name.startswith(_APPARMOR))
+    said = (_profile(each, "appArmorProfile") == "Unconfined" for each in contexts)
+    return "unconfined" in older or any(said)
+
+
+_APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
+# What the restricted profile lets a pod mount; hostPath has words of its own.
+_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath"} | {
+    *("persistentVolumeClaim", "projected", "secret")
+}
+_CONTEXTS: dict[str, Callable[[dict[str, Any]], bool]] = {
+    "run as root": lambda each: each.get("runAsUser") == 0,
+    "may run as root": lambda each: each.get("runAsNonRoot") is False,
+    "are privileged": lambda each: bool(each.get("privileged")),
+    "may gain privileges": lambda each: each.get("allowPrivilegeEscalation") is True,
+    "run without seccomp": lambda each: _profile(each, "seccompProfile") == "Unconfined",
+    "see all of /proc": lambda each: each.get("procMount", "Default") != "Default",
+    "choose an SELinux user or role": lambda each: bool(
+        {"user", "role"} & each.get("seLinuxOptions", {}).keys()
+    ),
+    "are processes of their Windows node": lambda each: bool(
+        each.get("windowsOptions", {}).get("hostProcess")
+    ),
+}

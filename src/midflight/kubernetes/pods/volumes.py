@@ -16,10 +16,10 @@ SHM_SIZE = "2Gi"  # as Arena has it
 _TOKEN_MODE, _OPEN_MODE, _SCRIPT_MODE = 0o440, 0o444, 0o555
 
 
-def add_token(pod: dict[str, Any], job: str) -> None:
+def add_token(pod: dict[str, Any], secret: str) -> None:
     """Readable by the pod's group; by all in it where it has none."""
     mode = _TOKEN_MODE if "fsGroup" in pod.get("securityContext", {}) else _OPEN_MODE
-    volume = {"secret": {"secretName": names.token_secret(job), "defaultMode": mode}}
+    volume = {"secret": {"secretName": secret, "defaultMode": mode}}
     _add(pod, "token", volume, names.TOKEN_DIR, read_only=True)
 
 

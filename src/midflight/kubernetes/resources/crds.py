@@ -52,7 +52,7 @@ def _trainingjob() -> dict[str, Any]:
         with_rules(root(_trainingjob_spec(), job_status()), SHORT_NAME),
         [
             column("Phase", ".status.phase"),
-            column("Workers", ".status.replicas", "integer"),
+            column("Workers", ".status.replicaStatuses.Worker.active", "integer"),
             column("Wanted", f"{worker}.replicas", "integer"),
             column("Min", f"{worker}.minReplicas", "integer", priority=1),
             column("Max", f"{worker}.maxReplicas", "integer", priority=1),
@@ -242,7 +242,7 @@ def _pytorchjob() -> dict[str, Any]:
         with_rules(root(_pytorchjob_spec(), job_status()), SHORT_NAME),
         [
             column("State", ".status.phase"),
-            column("Workers", ".status.replicas", "integer"),
+            column("Workers", ".status.replicaStatuses.Worker.active", "integer"),
             column("Wanted", worker, "integer"),
             column("Min", ".spec.elasticPolicy.minReplicas", "integer", priority=1),
             column("Max", ".spec.elasticPolicy.maxReplicas", "integer", priority=1),

@@ -47,6 +47,7 @@ class Pod:
     taken: bool = False  # away from its program, which is not to blame
     told: bool = False  # to end, before its program did: how that ended means nothing
     message: str = ""  # what its program left as its last word
+    template: str = ""  # mark of the template that it was made of
     disruption: str = ""  # why somebody has it deleted, where the cluster says so
 
     @property
@@ -82,6 +83,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         taken,
         _told(meta, ended),
         str(ended.get("message") or "") if ended else "",
+        (meta.get("annotations") or {}).get(names.TEMPLATE) or "",
         _disruption(status),
     )
 

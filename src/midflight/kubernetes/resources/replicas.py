@@ -27,6 +27,11 @@ def with_workers(obj: Mapping[str, Any], count: int) -> dict[str, Any]:
     return changed
 
 
+def has_no_master(obj: Mapping[str, Any]) -> bool:
+    """A PyTorchJob of workers alone, as Kubeflow's elastic examples are."""
+    return obj["kind"] == names.PYTORCHJOB and _masters(obj) == 0
+
+
 def _path(obj: Mapping[str, Any]) -> tuple[str, str]:
     if obj["kind"] == names.PYTORCHJOB:
         return "pytorchReplicaSpecs", "Worker"

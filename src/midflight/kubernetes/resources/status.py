@@ -5,7 +5,7 @@ controller's own state, without the spec, which is the object's. `version` count
 whoever finds another one there than it wrote itself is not alone, and must stop.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -38,7 +38,7 @@ PHASES = {
 }
 SUSPENDED = "Suspended"  # phase and condition
 # Conditions that end when their phase does. A spec that was refused has Failed, until it is mended.
-_OPEN = ("Running", "Scaling", "Succeeded", "Failed")
+_OPEN = ("WorkersReady", "Running", "Scaling", "Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -88,21 +88,35 @@ def kept_spec(obj: Mapping[str, Any]) -> Spec | None:
         return None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a status says beside the controller's state."""
+
+    pods: Container[str] | None = None  # those that there are; None: all that there should be
+    worker_only: bool = False  # the object has no Master: ours counts as one of its workers
+
+
 def write(
-    saved: Saved, before: Mapping[str, Any], now: float, summary: Mapping[str, Any] | None = None
+    saved: Saved,
+    before: Mapping[str, Any],
+    now: float,
+    summary: Mapping[str, Any] | None = None,
+    seen: Seen = Seen(),  # noqa: B008
 ) -> dict[str, Any]:
     """The whole `.status`; `before` is the one it replaces, `summary` is for `list`."""
     job = saved.job
+    roles = " in (master,worker)" if seen.worker_only else f"={Role.WORKER.value}"
+    workers = roster.staying(job) if seen.worker_only else roster.movable(job)
     shown = {
         "phase": SUSPENDED if job.held else PHASES[job.phase],
-        "conditions": conditions(job, before.get("conditions") or [], now),
-        "replicaStatuses": _replicas(job),
+        "conditions": conditions(job, before.get("conditions") or [], now, seen.pods),
+        "replicaStatuses": _replicas(job, seen.worker_only),
         "startTime": time_text(job.started_at),
         "completionTime": time_text(job.ended_at),
         "lastReconcileTime": time_text(now),
         "restartCount": job.restarts,
-        "replicas": len(roster.movable(job)),
-        "selector": f"{names.JOB}={job.spec.name},{names.ROLE}={Role.WORKER.value}",
+        "replicas": len(workers),
+        "selector": f"{names.JOB}={job.spec.name},{names.ROLE}{roles}",
         "targetWorkers": [i.name for i in roster.staying(job)],
         "currentWorkers": sorted(roster.hosts(job), key=lambda name: job.instances[name].index),
         "currentScaler": _scaler(job),
@@ -159,10 +173,12 @@ def is_anothers(obj: Mapping[str, Any]) -> bool:
 # --- what people look for -------------------------------------------------------------------------
 
 
-def conditions(job: Job, before: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+def conditions(
+    job: Job, before: list[dict[str, Any]], now: float, pods: Container[str] | None = None
+) -> list[dict[str, Any]]:
     """In the order in which they first came true; times change only when a status does."""
     former = {each["type"]: each for each in before}
-    wanted = _true_ones(job)
+    wanted = _true_ones(job, pods)
     found = {}
     for kind in [*former, *(each for each in wanted if each not in former)]:
         status = kind in wanted or (kind in former and kind not in _OPEN and _lasting(former[kind]))
@@ -175,14 +191,14 @@ def _lasting(condition: Mapping[str, Any]) -> bool:
     return condition["status"] == "True" and condition["type"] not in ("Restarting", SUSPENDED)
 
 
-def _true_ones(job: Job) -> dict[str, tuple[str, str]]:
+def _true_ones(job: Job, pods: Container[str] | None) -> dict[str, tuple[str, str]]:
     """Types that hold now, with reason and message."""
     found = {"Created": ("Accepted", "the job was accepted")}
     workers = roster.counted(job)
-    if workers:
-        found["WorkersCreated"] = ("WorkersCreated", f"{len(workers)} workers")
+    if made := [i for i in workers if pods is None or i.name in pods]:
+        found["WorkersCreated"] = ("WorkersCreated", f"{len(made)} of {len(workers)} workers")
     chief = job.instances.get(roster.chief_name(job.spec))
-    if chief is not None and chief.attempt:
+    if chief is not None and chief.attempt and (pods is None or chief.name in pods):
         found["LauncherCreated"] = ("LauncherCreated", chief.name)
     running = sum(i.stage is Stage.RUNNING for i in workers)
     if running >= job.spec.least:
@@ -220,7 +236,9 @@ def _condition(
     }
 
 
-def _replicas(job: Job) -> dict[str, dict[str, int]]:
+def _replicas(job: Job, worker_only: bool) -> dict[str, dict[str, int]]:
+    if worker_only:
+        return {"Worker": _counts(roster.counted(job))}
     word = "Launcher" if job.spec.kind is Kind.ETJOB else "Master"
     chiefs = [i for i in job.instances.values() if i.role is not Role.WORKER]
     workers = [i for i in job.instances.values() if i.role is Role.WORKER]

@@ -5,6 +5,7 @@ everything that rendering touches is looked at here, once, before anything is ma
 What only Kubernetes cares about is left for it to judge.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -206,6 +207,12 @@ def _check_user(holder: Object, path: str) -> None:
     capabilities = fields.mapping(security, "capabilities", at)
     for key in ("add", "drop"):
         fields.texts(capabilities, key, f"{at}.capabilities")
+
+
+def template_mark(obj: Object, role: Role) -> str:
+    """Two templates with the same mark are the same."""
+    text = json.dumps(template_of(obj, role).value, sort_keys=True, default=dict)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def thaw(value: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from midflight.backends.interface import LogQuery
+from midflight.backends.local.interface import LogQuery
 from midflight.errors import MidflightError, NotFound, Refused, Unreachable
 from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.api.paths import path

@@ -23,6 +23,11 @@ class KeyLine(Protocol):
     def set_key(self, generation: int, key: str, value: str) -> None: ...
     def add_key(self, generation: int, key: str, amount: int) -> int: ...
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]: ...
+    def want_rank_keys(
+        self, generation: int, prefix: str, size: int, timeout: float
+    ) -> Sequence[str]:
+        """The values of the keys `prefix`0, `prefix`1, ... of all ranks."""
+        ...
 
 
 class KeyStore(Store):
@@ -59,11 +64,24 @@ class KeyStore(Store):
         missing = [key for key in keys if key not in self._known]
         if not missing:
             return
-        wanted = self._siblings(missing)
         seconds = min(self._seconds, timeout.total_seconds()) if timeout else self._seconds
-        scoped = [self._scope + key for key in wanted]
-        values = self._line.want_keys(self._generation, scoped, seconds)
-        for key, value in zip(wanted, values, strict=True):
+        for prefix in dict.fromkeys(self._prefix(key) for key in missing):
+            if prefix is not None:
+                self._fetch_ranks(prefix, seconds)
+        others = [key for key in missing if key not in self._known]
+        if others:
+            scoped = [self._scope + key for key in others]
+            self._learn(others, self._line.want_keys(self._generation, scoped, seconds))
+
+    def _fetch_ranks(self, prefix: str, seconds: float) -> None:
+        """Keys of the form PREFIX/RANK are wanted for all ranks sooner or later."""
+        values = self._line.want_rank_keys(
+            self._generation, self._scope + prefix, self._size, seconds
+        )
+        self._learn([f"{prefix}{rank}" for rank in range(self._size)], values)
+
+    def _learn(self, keys: Sequence[str], values: Sequence[str]) -> None:
+        for key, value in zip(keys, values, strict=True):
             self._known[key] = base64.b64decode(value)
 
     def check(self, keys: Sequence[str]) -> bool:
@@ -76,12 +94,7 @@ class KeyStore(Store):
     def timeout(self) -> timedelta:
         return timedelta(seconds=self._seconds)
 
-    def _siblings(self, keys: Sequence[str]) -> list[str]:
-        """Keys of the form PREFIX/RANK are wanted for all ranks sooner or later."""
-        wanted: dict[str, None] = {}
-        for key in keys:
-            match = _PER_RANK.fullmatch(key)
-            if match and int(match[2]) < self._size:
-                wanted.update(dict.fromkeys(f"{match[1]}{rank}" for rank in range(self._size)))
-            wanted[key] = None
-        return list(wanted)
+    def _prefix(self, key: str) -> str | None:
+        """Of a key of some rank's; None: it is another kind of key."""
+        match = _PER_RANK.fullmatch(key)
+        return match[1] if match and int(match[2]) < self._size else None

@@ -35,6 +35,8 @@ _NCCL_HABITS = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
+# Without it, each member's key has a number for every other one: N x N numbers, for nothing.
+os.environ.setdefault("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1")
 # A forked child, as a DataLoader's worker is, has the groups but not their threads: to destroy one
 # that was garbage already would end it. What it has inherited is not its collector's business.
 os.register_at_fork(after_in_child=gc.freeze)

@@ -9,14 +9,14 @@ session to give up. Nothing here touches torch.
 import contextlib
 import io
 import os
-import select
+import selectors
 import socket
 import threading
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from midflight import terminal
+from midflight import descriptors, terminal
 from midflight.errors import (
     ConnectionLost,
     FrameForged,
@@ -35,6 +35,8 @@ from midflight.protocol.messages import (
     KeysWanted,
     KeyValues,
     MemberJoined,
+    RankKeys,
+    RankKeysWanted,
 )
 from midflight.protocol.wire import SyncWire, dial_blocking
 
@@ -79,6 +81,7 @@ class Link:
         self._thread = threading.Thread(target=self._run, name="midflight-link", daemon=True)
 
     def start(self) -> None:
+        descriptors.raise_limit()  # for the connections of large worlds
         self._thread.start()
 
     def close(self) -> None:
@@ -159,19 +162,22 @@ class Link:
             self.send(ticket.question)
         self._say_all(self._listener.pending())
         pulse = Pulse(time.monotonic())
-        while not self._closing.is_set():
-            if pulse.beat_is_due(time.monotonic()):
-                self.send(self._listener.beat())
-            sources: list[socket.socket | io.FileIO] = [wire.sock, self._woken]
-            readable, _, _ = select.select(sources, [], [], pulse.seconds_left(time.monotonic()))
-            if self._woken in readable:
-                self._woken.read(1 << 10)
-                self._say_all(self._listener.pending())
-            if wire.sock in readable:
-                self._hear(wire.receive())
-                pulse.heard(time.monotonic())
-            else:
-                pulse.check(time.monotonic())
+        with selectors.DefaultSelector() as sources:  # select() fails from descriptor 1,024 on
+            sources.register(wire.sock, selectors.EVENT_READ)
+            sources.register(self._woken, selectors.EVENT_READ)
+            while not self._closing.is_set():
+                if pulse.beat_is_due(time.monotonic()):
+                    self.send(self._listener.beat())
+                ready = sources.select(pulse.seconds_left(time.monotonic()))
+                readable = [key.fileobj for key, _ in ready]
+                if self._woken in readable:
+                    self._woken.read(1 << 10)
+                    self._say_all(self._listener.pending())
+                if wire.sock in readable:
+                    self._hear(wire.receive())
+                    pulse.heard(time.monotonic())
+                else:
+                    pulse.check(time.monotonic())
 
     def _say_all(self, messages: Sequence[object]) -> None:
         for message in messages:
@@ -184,6 +190,11 @@ class Link:
             ticket = self._tickets.pop(message.ticket, None)
             if ticket is not None:
                 ticket.answer(message.values)
+            return
+        if isinstance(message, RankKeys):
+            question = RankKeysWanted(message.generation, message.prefix, len(message.values))
+            for number in [n for n, t in self._tickets.items() if t.question == question]:
+                self._tickets.pop(number).answer(message.values)
             return
         self._listener.hear(message)
 
@@ -212,6 +223,12 @@ class Link:
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
         number = self._number()
         return self._ask(KeysWanted(generation, tuple(keys), number), number, generation, timeout)
+
+    def want_rank_keys(
+        self, generation: int, prefix: str, size: int, timeout: float
+    ) -> Sequence[str]:
+        question = RankKeysWanted(generation, prefix, size)
+        return self._ask(question, self._number(), generation, timeout)
 
     def _number(self) -> int:
         with self._sending:

@@ -65,11 +65,6 @@ class Dismissed:
     failed: bool
 
 
-@dataclass(frozen=True)
-class Wait:
-    """There is no valid world, or nothing left to train: wait for news."""
-
-
 Order = Enter | Leave | Dismissed
 MakeComing = Callable[[World, str, str, tuple[str, ...]], Coming]
 """From the world, this member's name, its backend and the joiners."""
@@ -103,6 +98,7 @@ class Membership:
         self._leaving = False
         self._finished = False
         self._idle = False  # nothing is left to be trained here: it waits to be let go
+        self._sigterm_handler: Callable[..., None] | None = None
         self._leave_until: float | None = None  # when this process will be ended
         self.link = self._make_link(env, secret)
 
@@ -263,36 +259,29 @@ class Membership:
 
     # --- called by the training thread ------------------------------------------------------
 
-    def next_order(self, step: int, *, idle: bool = False) -> Order | None:
+    async def next_order(self, step: int, *, idle: bool = False) -> Order | None:
         """What has to be done before `step`; None: train it.
 
-        Blocks while there is no valid world. `idle`: there is no next step; wait for an order, as
+        Waits while there is no valid world. `idle`: there is no next step; wait for an order, as
         long as the others train and a coordinator answers.
         """
-        deadline = time.monotonic() + self.patience
-        with self._news:
-            while isinstance(order := self.order_now(step, idle=idle), Wait):
-                left = None if idle else max(0.0, deadline - time.monotonic())
-                if not self._news.wait(left):
-                    raise GivenUp("no world has named this member for twice the elastic timeout")
-            return order
-
-    @property
-    def patience(self) -> float:
-        """How long a member that is not idle waits for a world that names it, in seconds."""
-        return 2 * self._env.elastic_timeout
-
-    def order_now(self, step: int, *, idle: bool = False) -> Order | Wait | None:
-        """The same without blocking."""
+        deadline = time.monotonic() + 2 * self._env.elastic_timeout
         with self._news:
             self._idle = idle
-            if (order := self._due_now(step)) is not None:
-                return order
-            if not self._in_valid_world() or idle:
-                return Wait()
-            self.due = self._switch is not None
-            self._begun = step
-            return None
+            while True:
+                if (order := self._due_now(step)) is not None:
+                    return order
+                if self._in_valid_world() and not idle:
+                    self.due = self._switch is not None
+                    self._begun = step
+                    return None
+                left = None if idle else max(0.0, deadline - time.monotonic())
+                if not await self._wait_for_news(left):
+                    raise GivenUp("no world has named this member for twice the elastic timeout")
+
+    async def _wait_for_news(self, seconds: float | None) -> bool:
+        """Blocks; False: nothing was heard in so many seconds."""
+        return self._news.wait(seconds)
 
     def _due_now(self, step: int) -> Order | None:
         if self._given_up is not None:
@@ -369,15 +358,32 @@ class Membership:
         self._finished = True
         self.link.send(say.MemberFinished(self._trainer.steps_done))
 
+    def start(self) -> None:
+        """Dial in."""
+        self.leave_on_sigterm(self._env.grace)
+        self.link.start()
+
     def leave_on_sigterm(self, grace: float) -> None:
         """SIGTERM is a preemption notice, unless the script has other plans for it."""
         on_main_thread = threading.current_thread() is threading.main_thread()
         if on_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             pid = os.getpid()  # a DataLoader's worker inherits the handler, but is no member
-            signal.signal(
-                signal.SIGTERM,
-                lambda *_: self.leave_on_notice(grace) if os.getpid() == pid else None,
-            )
+
+            def handle(*_: object) -> None:
+                if os.getpid() == pid:
+                    self.leave_on_notice(grace)
+
+            signal.signal(signal.SIGTERM, handle)
+            self._sigterm_handler = handle
+
+    def close(self) -> None:
+        """SIGTERM is the script's again, unless this process is on its way out: then it ends."""
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        goes_on = self._finished or self._dismissed is None
+        handler = self._sigterm_handler
+        if handler and on_main_thread and goes_on and signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.link.close()
 
     def leave_on_notice(self, seconds: float) -> None:
         """Called in a signal handler, too: takes no lock that the interrupted code may hold."""

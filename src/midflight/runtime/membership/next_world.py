@@ -123,7 +123,7 @@ class Coming:
     def cancel(self) -> None:
         self.group.cut()
 
-    def wait(self) -> Group:
+    async def wait(self) -> Group:
         """The connected group; raises WorldChanged when there will be none."""
         deadline = time.monotonic() + CONNECT_SECONDS
         while not self._done.wait(POLL_SECONDS):

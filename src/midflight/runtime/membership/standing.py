@@ -1,10 +1,10 @@
-"""Standing: this process's membership, for programs that drive their own training loop.
+"""Standing: this process's membership, for programs that own their training loop and their state.
 
-`Session` owns a script's steps and its state. Programs written for another system own both, and
-ask for three things only: which world is this, has a change become due, and take me over into the
-next one. A boundary is a place in the program that every member passes equally often; a planned
-change is due at the same count on all of them, so nobody has to ask the others. What is carried to
-newcomers is the caller's business: `change` says who is furthest.
+Programs written for another system ask for three things only: which world is this, has a change
+become due, and take me over into the next one. A boundary is a place in the program that every
+member passes equally often; a planned change is due at the same count on all of them, so nobody
+has to ask the others. What is carried to newcomers is the caller's business: `change` says who is
+furthest.
 """
 
 import os
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from midflight import leaving
-from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
 from midflight.runtime import torch_private
 from midflight.runtime.group.keystore import KeyLine
-from midflight.runtime.group.process_group import Group, is_communication_error
-from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.driver import Driver, block
+from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state.claims import NOTHING
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout
@@ -55,20 +55,26 @@ class Standing:
         self.env = WorkerEnv.from_env(environ)
         self.newcomer = self.env is not None and self.env.joiner
         self.arrived = False
-        self.world = ALONE
-        self.group = Group(ALONE, "m0", backend)
-        self.waiting = False
         # --- what the membership asks of its trainer
         self.holdings = Holdings({})
         self.backends: tuple[str, ...] = (backend,)
         self.holds_state = False
         self.steps_done = 0
-        self._order: Order | None = None
-        self._retired: Group | None = None
-        self._membership: Membership | None = None
+        self.waiting = False
+        self._words = (NOTHING, False)  # what this member says as it enters: version and torn
+        self._answers: list[list[int]] = []  # everybody's: version, steps and torn, by rank
+        self._driver = Driver(self, Group(ALONE, "m0", backend))
         if self.env is not None:
             secret = read_token(Path(self.env.token_file))
-            self._membership = Membership(self.env, secret, backend, self)
+            self._driver.membership = Membership(self.env, secret, backend, self)
+
+    @property
+    def group(self) -> Group:
+        return self._driver.group
+
+    @property
+    def world(self) -> World:
+        return self._driver.group.world
 
     @property
     def rank(self) -> int:
@@ -85,7 +91,8 @@ class Standing:
     @property
     def keys(self) -> KeyLine | None:
         """For further groups within the present world."""
-        return self._membership.link if self._membership is not None else None
+        membership = self._driver.membership
+        return membership.link if membership is not None else None
 
     # --- coming -----------------------------------------------------------------------------
 
@@ -94,11 +101,9 @@ class Standing:
         if self.arrived:
             return None
         self.arrived = True
-        if self._membership is None:
+        if self._driver.membership is None:
             return Change(planned=False, versions=(version,), torn=False, before=None)
-        assert self.env is not None
-        self._membership.leave_on_sigterm(self.env.grace)
-        self._membership.link.start()
+        self._driver.membership.start()
         change = self.change(version)
         self.newcomer = False
         return change
@@ -108,39 +113,38 @@ class Standing:
     def count(self) -> None:
         """One boundary more, at which nothing is due; the caller finds changes its own way."""
         self.steps_done += 1
-        self._let_go()
+        self._driver.let_go()
 
     @property
     def announced(self) -> bool:
         """Whether a planned change has been heard of here."""
-        return self._membership is not None and self._membership.announced
+        membership = self._driver.membership
+        return membership is not None and membership.announced
 
     def boundary(self) -> bool:
         """Counts one. True: a change is due here, on every member; `change` carries it out."""
-        if self._membership is None or not self.arrived:
+        if self._driver.membership is None or not self.arrived:
             return False
         self.count()
-        if not self._membership.due and self._membership.begin_step(self.steps_done):
-            return False
-        self._order = self._membership.next_order(self.steps_done)
-        return self._order is not None
+        return block(self._driver.look())
 
     @property
     def planned(self) -> bool:
         """Whether the change that is due was planned: then nobody has been lost."""
-        return not isinstance(self._order, Enter) or self._order.planned
+        order = self._driver.pending
+        return not isinstance(order, Enter) or order.planned
 
     @property
     def newcomers_come(self) -> bool:
         """Whether the change that is due brings members that are not here yet."""
-        if not isinstance(self._order, Enter):
+        order = self._driver.pending
+        if not isinstance(order, Enter):
             return False
-        return bool(set(self._order.coming.world.names) - set(self.world.names))
+        return bool(set(order.coming.world.names) - set(self.world.names))
 
     def broke(self, error: BaseException, group: Group | None = None) -> None:
         """A collective of this world (or of that group) failed; a change is due."""
-        if self._membership is not None:
-            self._membership.broke(group or self.group, self.steps_done, str(error))
+        self._driver.broke(error, group)
 
     def change(self, version: int = 0) -> Change:
         """Go over to the next world, however long it takes to form.
@@ -148,83 +152,37 @@ class Standing:
         `version`: how far this member's state is, in the caller's own count. Ends the process
         (SystemExit) when this member leaves, raises GivenUp when the job cannot go on.
         """
-        membership = self._membership
-        if membership is None:
+        if self._driver.membership is None:
             return Change(planned=False, versions=(version,), torn=True, before=self.world)
         before = self.world if self.holds_state else None
-        torn = self.holds_state and self._order is None
-        while True:
-            order, self._order = self._order or membership.next_order(self.steps_done), None
-            match order:
-                case Enter():
-                    answers = self._enter(membership, order, [version, self.steps_done, torn])
-                    if answers is not None:
-                        versions = tuple(answer[0] for answer in answers)
-                        torn = any(answer[2] for answer in answers)
-                        return Change(order.planned, versions, torn, before)
-                case Leave(generation):
-                    membership.say_settled(generation)
-                case Dismissed(reason, failed):
-                    if failed:
-                        raise GivenUp(reason)
-                    leaving.dismiss()
-                    raise SystemExit(0)
-                case None:  # the world is whole: what broke was not the group
-                    versions = tuple(v for (v,) in self.group.gather([version]))
-                    return Change(False, versions, True, before)
+        self._words = (version, self.holds_state and self._driver.pending is None)
+        order = block(self._driver.change())
+        if order is None:  # the world is whole: what broke was not the group
+            versions = tuple(v for (v,) in self.group.gather([version]))
+            return Change(False, versions, True, before)
+        versions = tuple(answer[0] for answer in self._answers)
+        torn = any(answer[2] for answer in self._answers)
+        return Change(order.planned, versions, torn, before)
 
-    def _enter(
-        self, membership: Membership, order: Enter, words: list[int]
-    ) -> list[list[int]] | None:
-        """Everybody's words; None if somebody was lost meanwhile, and another world comes."""
-        group = order.coming.group
-        try:
-            order.coming.wait()
-            answers = group.gather(words)
-        except (RuntimeError, WorldChanged) as error:
-            if not is_communication_error(error, group):
-                raise
-            membership.broke(group, self.steps_done, str(error))
-            return None
-        self._let_go()
-        self._retired, self.group, self.world = self.group, group, group.world
-        self.steps_done = max(answer[1] for answer in answers)
+    async def enter(self, order: Enter) -> None:
+        """Everybody says how far it is."""
+        version, torn = self._words
+        self._answers = order.coming.group.gather([version, self.steps_done, torn])
+        self.steps_done = max(answer[1] for answer in self._answers)
         self.holds_state = True
-        membership.entered(group)
-        return answers
 
-    def _let_go(self) -> None:
-        """Of the world before this one: by the next boundary all others have left it."""
-        old, self._retired = self._retired, None
-        if old is not None:
-            old.retire()
+    def dismissed(self) -> None:
+        leaving.dismiss()
 
     # --- going ------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Training is complete here: stay until it is complete everywhere, or somebody is lost."""
-        membership = self._membership
-        if membership is None or not self.arrived:
-            return
-        membership.finish()
-        while True:
-            order, self._order = (
-                self._order or membership.next_order(self.steps_done, idle=True),
-                None,
-            )
-            if isinstance(order, Leave):
-                membership.say_settled(order.generation)
-            elif isinstance(order, Dismissed) and order.failed:
-                raise GivenUp(order.reason)
-            else:  # dismissed, or a world of those who go on without this member
-                return
+        if self.arrived:
+            block(self._driver.finish(stay=False))
 
     def close(self) -> None:
-        if self._membership is not None and self.arrived:
-            self._membership.link.close()
-        for group in (self._retired, self.group):
-            if group is not None:
-                group.close()
+        self._driver.close()
 
     # --- asked by the threads of the membership ----------------------------------------------
 

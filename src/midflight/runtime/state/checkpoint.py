@@ -5,6 +5,8 @@ or absent. It is read without unpickling anything but tensors.
 """
 
 import os
+import pickle  # noqa: TID251 - for the name of an error; nothing is unpickled here
+import struct
 import tempfile
 from pathlib import Path
 
@@ -13,6 +15,19 @@ import torch
 from midflight.errors import StateError
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Snapshot, layout_of
+
+# What torch and the readers of our own raise for a file with other bytes in it.
+_DAMAGED = (
+    OSError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    pickle.UnpicklingError,
+    struct.error,
+)
 
 
 def save(path: Path, snapshot: Snapshot) -> None:
@@ -39,6 +54,8 @@ def load(path: Path, holdings: Holdings) -> dict[str, object] | None:
     try:
         content = torch.load(path, weights_only=True, map_location="cpu")
         snapshot = Snapshot(content["blob"], content["tensors"], layout_of(content["tensors"]))
-    except (OSError, RuntimeError, KeyError, ValueError, EOFError) as error:
-        raise StateError(f"{path} is no checkpoint of Midflight: {error}") from None
-    return holdings.restore(snapshot, rng=True)
+        return holdings.restore(snapshot, rng=True)
+    except StateError as error:
+        raise StateError(f"{path}: {error}") from None
+    except _DAMAGED as error:
+        raise StateError(f"{path} is no checkpoint of Midflight, or is damaged: {error}") from None

@@ -6,13 +6,14 @@ the progress. Keras is imported when the first hook is made, not before.
 """
 
 import importlib
+import json
 from functools import cache
 from typing import Any
 
 import torch
 
 from midflight.compat.kungfu.peer import peer
-from midflight.compat.kungfu.resizing import Progress
+from midflight.compat.kungfu.progress import Progress
 from midflight.compat.kungfu.schedule import parse
 from midflight.errors import UsageError
 from midflight.runtime.group.process_group import Group
@@ -27,11 +28,14 @@ class KerasState:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "build": json.dumps(self._model.get_build_config()),
             "weights": list(self._model.get_weights()),
             "optimizer": [_values(variable) for variable in self._variables()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not self._model.built:  # by its first batch, which a newcomer has not seen
+            self._model.build_from_config(json.loads(state["build"]))
         self._model.set_weights(state["weights"])
         for variable, value in zip(self._variables(), state["optimizer"], strict=True):
             variable.assign(value)
@@ -89,6 +93,7 @@ def hook_class() -> Any:
 
         def on_train_begin(self, logs: Any = None) -> None:
             peer().hold("keras", KerasState(self.model))
+            self.shared = self.model.built
             self._begin()
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -96,15 +101,23 @@ def hook_class() -> Any:
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             if self.progress.exit_reason is None:
-                average(self.model)
-                if not self.progress.end():
-                    self.model.stop_training = True
+                end_batch(self)
 
         def _begin(self) -> None:
             if self.progress.exit_reason is None and self.progress.begin():
                 share(self.model)
 
     return Hook
+
+
+def end_batch(hook: Any) -> None:
+    """Exchange what the batch has changed, and follow the cluster."""
+    if not hook.shared:  # the model was built by this batch, on all workers
+        share(hook.model)
+        hook.shared = True
+    average(hook.model)
+    if not hook.progress.end():
+        hook.model.stop_training = True
 
 
 def share(model: Any) -> None:

@@ -12,7 +12,7 @@ and carries the model and the optimizer to newcomers.
 from typing import Any
 
 from midflight.compat.kungfu.peer import peer
-from midflight.compat.kungfu.resizing import Progress
+from midflight.compat.kungfu.progress import Progress
 from midflight.compat.kungfu.schedule import StepBasedSchedule, parse
 from midflight.compat.kungfu.torch.ops.collective import broadcast_parameters
 

@@ -52,7 +52,7 @@ def inplace_all_reduce_async_op(x: Tensor, name: str, op: str | None = None) -> 
 
 def broadcast(x: Tensor, root: int = 0) -> Tensor:
     """A new tensor with the values that the worker of rank `root` has."""
-    (result,) = _broadcast([x], root)
+    (result,) = broadcast_all([x], root)
     return result
 
 
@@ -72,7 +72,7 @@ def wait_all_handles(handles: Iterable[int]) -> None:
 def broadcast_parameters(state_dict: Mapping[str, object]) -> None:
     """Every tensor of a `state_dict()` becomes that of rank 0, in place."""
     tensors = [value for value in state_dict.values() if isinstance(value, Tensor)]
-    for own, received in zip(tensors, _broadcast(tensors, 0), strict=True):
+    for own, received in zip(tensors, broadcast_all(tensors, 0), strict=True):
         _put(own, received)
 
 
@@ -90,7 +90,9 @@ def all_gather(x: Tensor) -> Tensor:
     return result
 
 
-def _broadcast(tensors: list[Tensor], root: int) -> list[Tensor]:
+def broadcast_all(tensors: list[Tensor], root: int = 0) -> list[Tensor]:
+    """New tensors with the values that the worker of rank `root` has."""
+
     def action(group: Group, tensors: list[Tensor]) -> None:
         if not 0 <= root < group.size:
             raise UsageError(f"there are ranks 0 to {group.size - 1} to broadcast from, got {root}")

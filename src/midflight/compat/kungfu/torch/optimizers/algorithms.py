@@ -5,6 +5,7 @@ in the parameters and gradients is replaced only when the exchange has succeeded
 """
 
 import random
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -13,19 +14,23 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from midflight.compat.kungfu.peer import Peer
+from midflight.compat.kungfu.peer import Peer, peer
 from midflight.compat.kungfu.torch.ops.collective import op_named
 from midflight.compat.kungfu.torch.optimizers.wrapping import Named, wrapped
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.group.reduction import all_reduce
 
 NamedParameters = Iterable[tuple[str, Tensor]]
+Exchange = Callable[[Peer, list[Tensor]], bool]
+"""Replaces the tensors by what all workers have made of them. False: leave this step out."""
 
 
 def SynchronousSGDOptimizer(
     optimizer: Optimizer, named_parameters: NamedParameters | None = None, op: str | None = None
 ) -> Any:
     """Gradients are averaged over all workers. `op="sum"` adds them up, as KungFu does."""
+    if op is None:
+        _say_that_gradients_are_averaged()
     return wrapped(optimizer, named_parameters, _Gradients(op_named(op, "mean")))
 
 
@@ -33,55 +38,71 @@ def SynchronousAveragingOptimizer(
     optimizer: Optimizer, named_parameters: NamedParameters | None = None
 ) -> Any:
     """Models are averaged over all workers, then each applies its own gradients (SMA)."""
-    return wrapped(optimizer, named_parameters, _Models())
+    return wrapped(optimizer, named_parameters, _Models(reduced("mean")))
 
 
 def PairAveragingOptimizer(
     optimizer: Optimizer, named_parameters: NamedParameters | None = None, seed: int = 0
 ) -> Any:
     """Workers average their models in pairs, drawn anew for each step, then apply gradients."""
-    return wrapped(optimizer, named_parameters, _Pairs(seed))
+    return wrapped(optimizer, named_parameters, _Models(in_pairs(seed)))
+
+
+def _say_that_gradients_are_averaged() -> None:
+    """It divides the learning rate of a script that was tuned with KungFu."""
+    at = peer()
+    if not at.alone and at.standing.rank == 0 and not at.optimizers:
+        print(
+            "kungfu: gradients are averaged over the workers, where KungFu adds them up; "
+            'SynchronousSGDOptimizer(..., op="sum") does that, op="mean" hides this line',
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 class _Gradients:
     def __init__(self, op: str) -> None:
-        self._op = op
+        self._exchange = reduced(op)
 
     def before_step(self, at: Peer, parameters: Named) -> bool:
-        gradients = [_gradient(p) for _, p in parameters if p.requires_grad]
-
-        def action(group: Group, flats: list[Tensor]) -> None:
-            for flat in flats:
-                all_reduce(group, flat, self._op)
-
-        return _exchanged(at, gradients, action)
+        return self._exchange(at, [_gradient(p) for _, p in parameters if p.requires_grad])
 
 
 class _Models:
-    def before_step(self, at: Peer, parameters: Named) -> bool:
-        def action(group: Group, flats: list[Tensor]) -> None:
-            for flat in flats:
-                all_reduce(group, flat, "mean")
-
-        return _exchanged(at, [p.detach() for _, p in parameters], action)
-
-
-class _Pairs:
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
 
     def before_step(self, at: Peer, parameters: Named) -> bool:
+        return self._exchange(at, [p.detach() for _, p in parameters])
+
+
+def reduced(op: str) -> Exchange:
+    """All workers' tensors become their mean, or what `op` says."""
+
+    def action(group: Group, flats: list[Tensor]) -> None:
+        for flat in flats:
+            all_reduce(group, flat, op)
+
+    return lambda at, tensors: _exchanged(at, tensors, action)
+
+
+def in_pairs(seed: int) -> Exchange:
+    """The tensors of two workers become their mean; who with whom is drawn for each step."""
+
+    def exchange(at: Peer, tensors: list[Tensor]) -> bool:
         number = at.steps
 
         def action(group: Group, flats: list[Tensor]) -> None:
-            other = partner(group.size, group.rank, f"{self._seed}-{number}")
+            other = partner(group.size, group.rank, f"{seed}-{number}")
             if other is not None:
                 for flat in flats:
                     flat.add_(group.waits.call(partial(_swap, group, other, flat))).div_(2)
             # All go on together, so that a loss finds nobody more than a step ahead.
             all_reduce(group, torch.zeros(1), "sum")
 
-        return _exchanged(at, [p.detach() for _, p in parameters], action)
+        return _exchanged(at, tensors, action)
+
+    return exchange
 
 
 def _swap(group: Group, other: int, flat: Tensor) -> Tensor:

@@ -8,13 +8,13 @@ this user's alone (0600). It has one user, the server, which holds `server.lock`
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import midflight
+from midflight.backends.place import Noted, differences
 from midflight.controller.commands import Record
 from midflight.controller.state import Cluster, Job, Node
 from midflight.errors import ProtocolError, StoreError, StoreUnavailable
@@ -33,14 +33,6 @@ _TABLES = (
     " source TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL)",
     "CREATE INDEX events_of_a_job ON events (key, id)",
 )
-
-
-@dataclass(frozen=True)
-class Noted:
-    """A record with its time, as it is in the journal."""
-
-    at: float
-    record: Record
 
 
 class Journal:
@@ -210,23 +202,6 @@ class Journal:
             yield
         except sqlite3.Error as error:
             raise explain(self.path, error) from error
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What is new or other in `after`; None for what is no longer there."""
-    if before is after:
-        return {}
-    found = {
-        key: value
-        for key, value in after.items()
-        if (former := before.get(key)) is not value and former != value
-    }
-    found.update(dict.fromkeys(_gone(before, after)))
-    return found
-
-
-def _gone(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterable[str]:
-    return [key for key in before if key not in after]
 
 
 def explain(path: Path, error: sqlite3.Error) -> StoreError:

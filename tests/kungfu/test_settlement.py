@@ -1,6 +1,6 @@
 """What the members of a new world agree on."""
 
-from midflight.compat.kungfu.settling import Place, Row, settle
+from midflight.compat.kungfu.settlement import Place, Row, settle
 
 
 def row(place: Place, steps: int, boundaries: int, holds: int = 1) -> Row:

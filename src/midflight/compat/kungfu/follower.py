@@ -12,9 +12,9 @@ import time
 from functools import partial
 from typing import Any
 
+from midflight.compat.kungfu.assignment import Step, as_it_is, assign, next_step
 from midflight.compat.kungfu.cluster import Address
 from midflight.compat.kungfu.config import ConfigStoreClient, Stored
-from midflight.compat.kungfu.matching import Step, as_it_is, assign, next_step
 from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from midflight.compat.kungfu.assignment import PATIENCE, Step, as_it_is, assign, next_step
 from midflight.compat.kungfu.cluster import Address
-from midflight.compat.kungfu.matching import PATIENCE, Step, as_it_is, assign, next_step
 from midflight.protocol.messages import MemberStatus, ResizeRequested, Status
 from tests.kungfu.commands import cluster
 

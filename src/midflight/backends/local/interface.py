@@ -1,21 +1,19 @@
-"""What the server needs of a place where instances run.
+"""What the server needs of the machine on which instances run.
 
-A backend carries commands out and tells what happened as events, through the `tell` it was opened
-with; it never decides. It keeps instances running when it is closed, and when the server is
-killed: `adopt` finds them again.
+A machine carries orders out and tells what it finds; it never decides. It keeps instances running
+when it is closed, and when the server is killed.
 """
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from midflight.controller.commands import Command
-from midflight.controller.events import Event
+from midflight.backends.place import Tell, Wake
+from midflight.controller.commands import Order
+from midflight.controller.orders import Observed
 from midflight.controller.state import Cluster, Job, Node
-from midflight.protocol.messages import Status
+from midflight.coordinator.client import Dial
 from midflight.protocol.views import GpuView
-
-Tell = Callable[[Event], None]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class LogQuery:
     timestamps: bool = False
 
 
-class Backend(Protocol):
+class Machine(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """What there is without anybody having asked for simulated nodes."""
         ...
@@ -37,22 +35,25 @@ class Backend(Protocol):
         """How busy its devices are; empty where that is not known."""
         ...
 
-    async def open(self, tell: Tell) -> None: ...
-
-    async def adopt(self, cluster: Cluster) -> None:
-        """For each instance on a node: InstanceStarted if it is alive, else how it ended.
-
-        Also ends what runs but is in no job of the cluster any more.
-        """
+    async def open(self, cluster: Cluster, tell: Tell, wake: Wake) -> None:
+        """Find what runs, and remove what is left of jobs that are not in the cluster."""
         ...
 
-    def carry_out(self, command: Command, cluster: Cluster) -> None:
-        """At once; what takes time goes on behind. Never raises: what goes wrong is an event."""
+    def observed(self, job: Job) -> Observed:
+        """What is there of a job at this moment."""
         ...
 
-    async def training(self, job: Job) -> Status | None:
-        """What the coordinator of the job's run says now, None if nobody answers."""
+    def carry_out(self, order: Order, cluster: Cluster) -> None:
+        """At once; what takes time goes on behind, and what goes wrong is told or seen."""
         ...
+
+    def remove(self, key: str, cluster: Cluster) -> None:
+        """Everything of a job; what is ordered later for its name waits for that."""
+        ...
+
+    def dial(self, job: Job) -> Dial: ...
+
+    def expects_run(self, job: Job) -> bool: ...
 
     def logs(self, job: Job, query: LogQuery, over: Callable[[], bool]) -> AsyncIterator[bytes]:
         """`over` says whether the job has ended, so that following it can end too."""

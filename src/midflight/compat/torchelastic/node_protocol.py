@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from midflight.compat.torchelastic.hosting import Hosted
+from midflight.compat.torchelastic.hosted import Hosted
 from midflight.compat.torchelastic.relay import Seat
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers

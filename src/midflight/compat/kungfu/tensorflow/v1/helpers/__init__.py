@@ -1,0 +1,1 @@
+"""Helpers of KungFu's examples."""

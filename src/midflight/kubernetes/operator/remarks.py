@@ -1,0 +1,54 @@
+"""Remarks on a job's object: what is not as its author may think, for Events.
+
+Privileges that its templates add, fields that have no effect, and pods that were made of another
+template than the object has now. None of it keeps the job from running.
+"""
+
+from collections.abc import Iterable
+
+from midflight.controller.state import Role
+from midflight.kubernetes.pods import security
+from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.pod import Pod
+from midflight.kubernetes.resources.templates import part, template_mark
+
+_WITHOUT_EFFECT = {
+    "spec.elasticPolicy.metrics": "scale with an autoscaler that uses the scale subresource",
+    "spec.elasticPolicy.standalone": "the pods of a job are one world",
+    "spec.runPolicy.schedulingPolicy": "pods that start together are a gang, by labels of their "
+    "templates",
+}
+
+
+def remarks(obj: Object, pods: Iterable[Pod]) -> list[tuple[str, str]]:
+    """Reason and text of each; `obj` is one that `spec_of` can read."""
+    return [
+        *(("PrivilegesAdded", text) for text in security.notes(obj)),
+        *(("FieldIgnored", text) for text in _ignored(obj)),
+        *(("TemplateChanged", text) for text in _mixed(obj, pods)),
+    ]
+
+
+def _ignored(obj: Object) -> list[str]:
+    found = []
+    for path, instead in _WITHOUT_EFFECT.items():
+        holder, _, key = path.rpartition(".")
+        if part(obj, holder).value.get(key):
+            found.append(f"{path} has no effect: {instead}")
+    return found
+
+
+def _mixed(obj: Object, pods: Iterable[Pod]) -> list[str]:
+    former = [pod.name for pod in pods if pod.template and not _is_current(obj, pod)]
+    if not former:
+        return []
+    some = ", ".join(sorted(former)[:3]) + (", ..." if len(former) > 3 else "")
+    return [
+        f"the pod template was changed, and {len(former)} pods run the former one ({some}); pods "
+        "that come later get the new one. To have one, delete the others one by one, or the job"
+    ]
+
+
+def _is_current(obj: Object, pod: Pod) -> bool:
+    roles = {role.value: role for role in Role}
+    return pod.role not in roles or pod.template == template_mark(obj, roles[pod.role])

@@ -1,0 +1,51 @@
+"""Objects under the names of a job's own: they are taken for its own only if they are."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from midflight.errors import Exists
+from midflight.kubernetes.operator.executor import Executor
+from midflight.kubernetes.pods import PodDefaults, dependents
+from tests.kubernetes.job_objects import Json, job_of, training_job
+
+
+class ApiServer:
+    """Has all objects already, with this owner."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+
+    async def create(self, obj: Json) -> Json:
+        raise Exists(obj["metadata"]["name"])
+
+    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Json:
+        assert kind != "Secret", "the operator has no right to read it"
+        owners = [{"uid": self.owner}] if self.owner else []
+        return {"kind": kind, "metadata": {"name": name, "ownerReferences": owners}}
+
+
+def create(owner: str, kind: str) -> None:
+    obj = training_job()
+    job, api = job_of(obj), ApiServer(owner)
+    untyped: Any = api
+    executor = Executor(untyped, PodDefaults(), b"key", lambda _: None, lambda o: o, time.time)
+    made = dependents.objects(obj, job, "hush", PodDefaults())
+    asyncio.run(executor._create(next(each for each in made if each["kind"] == kind)))
+
+
+KINDS = ("NetworkPolicy", "Role", "RoleBinding", "ServiceAccount", "Service", "ConfigMap")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_somebody_else_has_made_is_not_taken_for_the_jobs(kind: str):
+    """A NetworkPolicy that lets everybody in was silently accepted."""
+    with pytest.raises(Exception, match=f"there is a {kind} elastic.* that is not this job's"):
+        create("", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_the_job_owns_is_taken_up(kind: str):
+    create(training_job()["metadata"]["uid"], kind)
