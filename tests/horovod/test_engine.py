@@ -5,10 +5,9 @@ import threading
 from typing import Any
 
 from midflight.compat.horovod.engine import requests as words
-from midflight.compat.horovod.engine.engine import Engine
+from midflight.compat.horovod.engine.engine import Engine, Settings
 from midflight.compat.horovod.engine.requests import Asked, Request, Told
 from midflight.compat.horovod.engine.sets import Sets
-from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.talk import Line
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work

@@ -1,6 +1,6 @@
 """The variables that horovodrun tells a process about its place."""
 
-from midflight.compat.horovod.runner.launching import dialect
+from midflight.compat.horovod.runner.options import dialect
 from midflight.protocol.dialect import environment_of
 from midflight.protocol.world import Member, World
 

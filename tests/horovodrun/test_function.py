@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from midflight.compat.horovod.runner import shipping
+from midflight.compat.horovod.runner import function_files
 from midflight.compat.horovod.runner.function import run
 from midflight.errors import JobFailed, UsageError
 from tests.horovodrun.shell import in_shell
@@ -64,31 +64,31 @@ def test_a_function_of_a_script_runs_in_every_process_and_gives_its_results_back
     ],
 )
 def test_values_come_back_as_the_very_same(tmp_path: Path, value: object, plain: bool) -> None:
-    assert shipping.is_plain(value) == plain
+    assert function_files.is_plain(value) == plain
     tmp_path.chmod(0o700)
-    shipping.give_back(tmp_path, "m1", 1, value)
-    shipping.give_back(tmp_path, "m0", 0, "first")
-    found = shipping.collect(tmp_path)
+    function_files.give_back(tmp_path, "m1", 1, value)
+    function_files.give_back(tmp_path, "m0", 0, "first")
+    found = function_files.collect(tmp_path)
     assert found == ["first", value] and type(found[1]) is type(value)
     assert all(path.stat().st_mode & 0o077 == 0 for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("func", [os.path.join, shipping.is_plain])
+@pytest.mark.parametrize("func", [os.path.join, function_files.is_plain])
 def test_a_function_that_can_be_imported_travels_by_its_name(
     tmp_path: Path, func: Callable[..., Any]
 ) -> None:
     tmp_path.chmod(0o700)
-    shipping.ship(tmp_path, func, ("a", 1), {"b": 2})
-    found, args, kwargs = shipping.receive(tmp_path)
+    function_files.ship(tmp_path, func, ("a", 1), {"b": 2})
+    found, args, kwargs = function_files.receive(tmp_path)
     assert found is func
     assert (args, kwargs) == (["a", 1], {"b": 2})
 
 
 def test_a_folder_that_others_can_write_is_not_read(tmp_path: Path) -> None:
-    shipping.ship(tmp_path, os.getcwd, (), None)
+    function_files.ship(tmp_path, os.getcwd, (), None)
     tmp_path.chmod(0o777)
     with pytest.raises(JobFailed, match="others than this user may write"):
-        shipping.receive(tmp_path)
+        function_files.receive(tmp_path)
 
 
 def test_a_function_that_cannot_travel_is_refused_with_advice(
@@ -99,7 +99,7 @@ def test_a_function_that_cannot_travel_is_refused_with_advice(
 
     monkeypatch.setattr("importlib.import_module", no_cloudpickle)
     with pytest.raises(UsageError, match="install cloudpickle"):
-        shipping.ship(tmp_path, lambda: 1, (), None)
+        function_files.ship(tmp_path, lambda: 1, (), None)
 
 
 def test_arguments_that_exclude_each_other_are_refused() -> None:

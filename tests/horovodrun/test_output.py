@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.compat.horovod.runner.launching import dialect
+from midflight.compat.horovod.runner.options import dialect
 from midflight.coordinator.output import Printer
 from midflight.protocol.job import JobSpec
 

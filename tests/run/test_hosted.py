@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from midflight.compat.horovod.runner import flags
-from midflight.compat.horovod.runner.launching import options as horovod_options
+from midflight.compat.horovod.runner.options import options as horovod_options
 from midflight.errors import UsageError
 from midflight.run.claim import claim
 from midflight.run.hosted import hosted

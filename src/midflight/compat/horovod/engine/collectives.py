@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from midflight.compat.horovod.engine.adasum import adasum
 from midflight.compat.horovod.engine.requests import Request, Response
 from midflight.compat.horovod.engine.work import Work
 from midflight.runtime.group.process_group import Group
@@ -224,3 +223,22 @@ def zeros_for(request: Request) -> Work:
         for shape, dtype in zip(request.shapes, request.dtypes, strict=True)
     ]
     return Work(request, tensors, tensors)
+
+
+def adasum(vectors: Sequence[Tensor]) -> Tensor:
+    level = list(vectors)
+    if len(level) & (len(level) - 1):
+        raise NotImplementedError(
+            f"Running Adasum with non-power of 2 ranks is not supported yet, there are {len(level)}"
+        )
+    while len(level) > 1:
+        level = [_pair(level[i], level[i + 1]) for i in range(0, len(level), 2)]
+    return level[0]
+
+
+def _pair(a: Tensor, b: Tensor) -> Tensor:
+    x, y = a.reshape(-1).double(), b.reshape(-1).double()
+    dot, xx, yy = torch.dot(x, y), torch.dot(x, x), torch.dot(y, y)
+    left = 1 - dot / (2 * xx) if xx > 0 else 1.0
+    right = 1 - dot / (2 * yy) if yy > 0 else 1.0
+    return (left * x + right * y).to(a.dtype).reshape(a.shape)

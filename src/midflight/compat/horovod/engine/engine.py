@@ -11,14 +11,14 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from midflight.compat.horovod.common.exceptions import HorovodInternalError, InvalidRequest
 from midflight.compat.horovod.engine import collectives, talk
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine.requests import Asked, Request, Response, Told
 from midflight.compat.horovod.engine.sets import Sets
-from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
@@ -28,6 +28,32 @@ from midflight.runtime.group.process_group import Group, is_communication_error
 LOOK_SECONDS = 5.0  # between two looks for stalls
 JOIN_SECONDS = 5.0  # for the thread to end
 GOODBYE_SECONDS = 1.0  # for a last word to be sent
+
+
+@dataclass(frozen=True)
+class Settings:
+    fusion_threshold: int = 128 << 20  # bytes
+    stall_warning: float = 60.0  # seconds; 0: never
+    stall_shutdown: float = 0.0  # seconds; 0: never
+    timeline: str = ""  # a file; "": none
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> "Settings":
+        off = env.get("HOROVOD_STALL_CHECK_DISABLE", "") not in ("", "0")
+        return cls(
+            fusion_threshold=int(_number(env, "HOROVOD_FUSION_THRESHOLD", 128 << 20)),
+            stall_warning=0 if off else _number(env, "HOROVOD_STALL_CHECK_TIME_SECONDS", 60.0),
+            stall_shutdown=_number(env, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0.0),
+            timeline=env.get("HOROVOD_TIMELINE", ""),
+        )
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    """What Horovod does with a number that is none: it takes the default."""
+    try:
+        return max(0.0, float(env.get(name, default)))
+    except ValueError:
+        return default
 
 
 class Engine:

@@ -21,10 +21,9 @@ import torch
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.alone import Alone
-from midflight.compat.horovod.engine.engine import Engine
+from midflight.compat.horovod.engine.engine import Engine, Settings
 from midflight.compat.horovod.engine.requests import GLOBAL_SET, Request
 from midflight.compat.horovod.engine.sets import Sets
-from midflight.compat.horovod.engine.settings import Settings
 from midflight.compat.horovod.engine.timeline import Timeline
 from midflight.compat.horovod.engine.work import Work
 from midflight.errors import MidflightError, WorldChanged

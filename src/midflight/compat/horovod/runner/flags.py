@@ -1,6 +1,6 @@
 """horovodrun's command line, flag by flag: names, types, which exclude each other.
 
-What each flag means here is decided elsewhere (`launching`, `tuning`). Names may be shortened as
+What each flag means here is decided elsewhere (`options`, `tunables`). Names may be shortened as
 long as they stay unambiguous, as in the original: `--slots` is `--slots-per-host`. A flag that
 was not given is None, so that a config file can fill it in.
 """

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from midflight.compat.horovod.runner import messages, shipping
+from midflight.compat.horovod.runner import function_files, messages
 
 _TASK = "midflight.compat.horovod.runner.run_task"
 
@@ -84,9 +84,9 @@ def run(  # noqa: PLR0913 - Horovod's signature
     elastic = host_discovery_script is not None or min_num_proc is not None
     wanted = (min_num_proc or num_proc) if elastic else num_proc
     with tempfile.TemporaryDirectory(prefix="midflight-function-") as folder:  # 0700
-        shipping.ship(Path(folder), func, tuple(args), kwargs)
+        function_files.ship(Path(folder), func, tuple(args), kwargs)
         _launch(_words(flags), [executable or sys.executable, "-m", _TASK, folder], Path(folder))
-        results = shipping.collect(Path(folder))
+        results = function_files.collect(Path(folder))
     if len(results) < wanted:
         raise RuntimeError(f"results of {wanted} processes were wanted, {len(results)} came")
     return results[:wanted]

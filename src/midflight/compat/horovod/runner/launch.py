@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midflight import terminal
-from midflight.compat.horovod.runner import building, config_file, flags, messages
-from midflight.compat.horovod.runner.launching import is_elastic, options
+from midflight.compat.horovod.runner import build_table, config_file, flags, messages
+from midflight.compat.horovod.runner.options import is_elastic, options
 from midflight.errors import MidflightError, ScriptFailed, UsageError
 from midflight.run.claim import claim
 from midflight.run.hosted import MEMBER
@@ -44,7 +44,7 @@ def _main(argv: Sequence[str], outcome: list[str]) -> int:
     if given.midflight_outcome:
         outcome.append(given.midflight_outcome)
     if given.check_build:
-        print(building.table(building.ask()), flush=True)
+        print(build_table.table(build_table.ask()), flush=True)
         return 0
     if os.environ.get(MEMBER):
         raise UsageError(

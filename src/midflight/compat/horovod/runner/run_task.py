@@ -5,16 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from midflight.compat.horovod.runner import shipping
+from midflight.compat.horovod.runner import function_files
 
 _FRAMEWORKS = ("torch", "tensorflow", "keras")
 
 
 def main(argv: list[str]) -> int:
     folder = Path(argv[0])
-    func, args, kwargs = shipping.receive(folder)
+    func, args, kwargs = function_files.receive(folder)
     result = func(*args, **kwargs)
-    shipping.give_back(folder, os.environ.get("MIDFLIGHT_MEMBER", "m0"), rank_now(), result)
+    function_files.give_back(folder, os.environ.get("MIDFLIGHT_MEMBER", "m0"), rank_now(), result)
     return 0
 
 

@@ -20,7 +20,7 @@ from midflight.compat.horovod.common.basics import rank
 from midflight.compat.horovod.common.elastic import ObjectState, State
 from midflight.compat.horovod.common.exceptions import HorovodInternalError, InvalidRequest
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import to_numpy, to_torch
+from midflight.compat.horovod.tensorflow.bridge import to_numpy, to_torch
 from midflight.compat.horovod.tensorflow.functions import broadcast_flat, broadcast_object
 from midflight.compat.horovod.tensorflow.optimizer import careful, innermost
 from midflight.runtime.membership.standing import Change

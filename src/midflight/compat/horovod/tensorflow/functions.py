@@ -13,7 +13,7 @@ import torch
 from midflight.compat.horovod.common import basics
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import as_written, call, named, same
+from midflight.compat.horovod.tensorflow.bridge import as_written, call, named, same
 from midflight.compat.horovod.torch import functions
 from midflight.compat.horovod.torch import mpi_ops as ops
 

@@ -3,7 +3,7 @@
 from midflight.compat.horovod.common import basics, process_sets
 from midflight.compat.horovod.common.basics import *  # noqa: F403
 from midflight.compat.horovod.common.process_sets import *  # noqa: F403
-from midflight.compat.horovod.tensorflow.gathering import (
+from midflight.compat.horovod.tensorflow.gathers import (
     allgather,
     alltoall,
     broadcast,
@@ -17,7 +17,7 @@ from midflight.compat.horovod.tensorflow.places import (
     rank_op,
     size_op,
 )
-from midflight.compat.horovod.tensorflow.summing import (
+from midflight.compat.horovod.tensorflow.reductions import (
     allreduce,
     grouped_allreduce,
     grouped_reducescatter,

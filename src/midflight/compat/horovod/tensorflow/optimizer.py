@@ -13,14 +13,14 @@ import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import as_written, keras
+from midflight.compat.horovod.tensorflow.bridge import as_written, keras
 from midflight.compat.horovod.tensorflow.compression import Compression
-from midflight.compat.horovod.tensorflow.reducing import (
+from midflight.compat.horovod.tensorflow.gradients import (
     Reduction,
     chosen_groups,
     reduce_gradients,
 )
-from midflight.compat.horovod.tensorflow.summing import allreduce
+from midflight.compat.horovod.tensorflow.reductions import allreduce
 from midflight.compat.horovod.tensorflow.tape import local_variables
 from midflight.compat.horovod.torch.mpi_ops import Average, Min, Sum
 

@@ -8,7 +8,7 @@ import torch
 
 from midflight.compat.horovod.common import basics
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import as_written, call
+from midflight.compat.horovod.tensorflow.bridge import as_written, call
 
 
 def _number(ask: Callable[[], int], name: str | None) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.carrying import as_written, keras
-from midflight.compat.horovod.tensorflow.summing import allreduce
+from midflight.compat.horovod.tensorflow.bridge import as_written, keras
+from midflight.compat.horovod.tensorflow.reductions import allreduce
 from midflight.compat.horovod.torch.mpi_ops import Average
 
 

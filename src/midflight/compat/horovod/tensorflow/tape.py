@@ -6,9 +6,9 @@ from typing import Any
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.carrying import as_written, keras
+from midflight.compat.horovod.tensorflow.bridge import as_written, keras
 from midflight.compat.horovod.tensorflow.compression import Compression
-from midflight.compat.horovod.tensorflow.reducing import (
+from midflight.compat.horovod.tensorflow.gradients import (
     Reduction,
     chosen_groups,
     reduce_gradients,

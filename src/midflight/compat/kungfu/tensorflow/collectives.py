@@ -12,7 +12,7 @@ import tensorflow as tf
 import torch
 from torch import Tensor
 
-from midflight.compat.horovod.tensorflow.carrying import as_written, call, same
+from midflight.compat.horovod.tensorflow.bridge import as_written, call, same
 from midflight.compat.kungfu import sizes
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.torch.ops.collective import all_gather as torch_gather

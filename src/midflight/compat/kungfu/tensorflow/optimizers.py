@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from midflight.compat.aliasing import missing
-from midflight.compat.horovod.tensorflow.carrying import as_written, call, same, to_numpy, to_torch
+from midflight.compat.horovod.tensorflow.bridge import as_written, call, same, to_numpy, to_torch
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.torch.optimizers.algorithms import Exchange, in_pairs, reduced
 from midflight.errors import UsageError

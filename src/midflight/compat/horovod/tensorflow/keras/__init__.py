@@ -24,7 +24,7 @@ from midflight.compat.horovod.tensorflow import (
     mpi_ops,
     optimizer,
 )
-from midflight.compat.horovod.tensorflow.carrying import keras
+from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.keras import callbacks, elastic
 
 

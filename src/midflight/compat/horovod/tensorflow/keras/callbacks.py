@@ -12,7 +12,7 @@ import numpy as np
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.common.basics import rank, size
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.carrying import keras
+from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.functions import broadcast_variables
 from midflight.compat.horovod.tensorflow.mpi_ops import allreduce
 

@@ -9,7 +9,7 @@ order of the callbacks matters: those that update come first, the one that commi
 from typing import Any
 
 from midflight.compat.aliasing import missing
-from midflight.compat.horovod.tensorflow.carrying import keras
+from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.elastic import TensorFlowKerasState, run
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import torch
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.carrying import (
+from midflight.compat.horovod.tensorflow.bridge import (
     as_written,
     call,
     dense,

@@ -15,10 +15,10 @@ import torch
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine.process import PROCESS
-from midflight.compat.horovod.tensorflow.carrying import call, more_rows, named, same
+from midflight.compat.horovod.tensorflow.bridge import call, more_rows, named, same
 from midflight.compat.horovod.tensorflow.compression import Compression
 from midflight.compat.horovod.tensorflow.places import size_op
-from midflight.compat.horovod.tensorflow.summing import check_sparse, gather_slices
+from midflight.compat.horovod.tensorflow.reductions import check_sparse, gather_slices
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.mpi_ops import Average
 

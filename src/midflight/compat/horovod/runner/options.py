@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import replace
 
-from midflight.compat.horovod.runner import messages, tuning
+from midflight.compat.horovod.runner import messages, tunables
 from midflight.errors import JobFailed, UsageError
 from midflight.protocol.dialect import Dialect
 from midflight.run import options as run_options
@@ -50,7 +50,7 @@ def is_elastic(given: argparse.Namespace) -> bool:
 
 def options(given: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """The run that was asked for, or an error that says what is wrong."""
-    tuning.check(given)
+    tunables.check(given)
     _check_cooldown(given)
     hosts = _hosts(given)
     made = run_options.parse(_words(given, hosts, environ), environ)
@@ -60,7 +60,7 @@ def options(given: argparse.Namespace, environ: Mapping[str, str]) -> Options:
         dialect=dialect(
             elastic, takes_all_slots=elastic and made.hosted is None, level=given.log_level or ""
         ),
-        environment=tuning.variables(given, environ),
+        environment=tunables.variables(given, environ),
     )
     return replace(made, spec=spec)
 

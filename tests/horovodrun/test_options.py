@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from midflight.compat.horovod.runner import flags, messages
-from midflight.compat.horovod.runner.launching import options
+from midflight.compat.horovod.runner.options import options
 from midflight.errors import JobFailed, UsageError
 from midflight.run.options import UNBOUNDED, Options
 

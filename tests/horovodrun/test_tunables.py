@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.compat.horovod.runner import config_file, flags, tuning
+from midflight.compat.horovod.runner import config_file, flags, tunables
 from midflight.errors import JobFailed, UsageError
 
 CONFIG = """
@@ -31,7 +31,7 @@ logging:
 
 
 def variables(*words: str, environ: dict[str, str] | None = None) -> dict[str, str]:
-    return tuning.variables(flags.parse(["-np", "1", *words, "true"]), environ or {})
+    return tunables.variables(flags.parse(["-np", "1", *words, "true"]), environ or {})
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def filled(path: Path, text: str, *words: str) -> dict[str, str]:
     path.write_text(text)
     given = flags.parse(["-np", "1", *words, "true"])
     config_file.fill_in(given, str(path))
-    tuning.check(given)
-    return tuning.variables(given, {})
+    tunables.check(given)
+    return tunables.variables(given, {})
 
 
 def test_a_config_file_fills_in_what_the_command_line_left_open(tmp_path: Path) -> None:
