@@ -17,6 +17,8 @@ from tests.packages import Missing
 
 PROGRAMS = pytest.StashKey[Binaries | Missing]()
 os.environ.pop("KUBECONFIG", None)  # or the verbs would go to whatever cluster it names
+# A worker of xdist ignores SIGINT, and so would everything that its tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
