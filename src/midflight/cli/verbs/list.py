@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from midflight import durations
 from midflight.cli import flags, job_types, jobs, output, timestamps
 from midflight.cli.cluster import connect
-from midflight.cli.job_tables import HOLDING
+from midflight.cli.job_tables import ENDED, HOLDING
 from midflight.cli.output import table
 from midflight.protocol.views import JobSummary
 
@@ -47,7 +47,7 @@ def _row(job: JobSummary, namespaces: bool, wide: bool) -> tuple[object, ...]:
         job["status"],
         job["trainer"],
         timestamps.age(job["createTime"]),
-        job["node"],
+        "N/A" if job["status"] in ENDED else job["node"],
         *more,
     )
 
