@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from midflight.errors import UsageError
 
-FORMATS = ("wide", "json", "yaml", "name")
+FOR_MACHINES = ("json", "yaml", "name")
+FORMATS = ("wide", *FOR_MACHINES)
 
 
 def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *layouts: str) -> None:

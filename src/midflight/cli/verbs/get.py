@@ -1,5 +1,6 @@
 """`midflight get JOB`: one job, its instances and what was done to its size."""
 
+import argparse
 import os
 from collections.abc import Sequence
 
@@ -17,7 +18,9 @@ from midflight.cli.job_tables import (
     more,
 )
 from midflight.cli.output import section
+from midflight.cli.watch import add_watch, show
 from midflight.errors import UsageError
+from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, InstanceView, OperationView
 
 CLASSIC = "classic"
@@ -41,10 +44,16 @@ def main(argv: Sequence[str]) -> int:
         parser().print_help()
         raise UsageError("not set job name,please set it")
     client = connect()
+    if options.output in output.FOR_MACHINES:
+        job = jobs.find(client, options.namespace, options.job, options.type)
+        output.data(options.output, job, [job["name"]])
+        return 0
+    return show(lambda: _text(client, options), again=options.watch)
+
+
+def _text(client: ClusterApi, options: argparse.Namespace) -> str:
     job = jobs.find(client, options.namespace, options.job, options.type)
     layout = options.output or os.environ.get("MIDFLIGHT_LAYOUT", "")
-    if output.data(options.output, job, [job["name"]]):
-        return 0
     if layout == CLASSIC:
         blocks = [classic(job)]
     else:
@@ -57,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
     if options.gpus:
         busy = gpu_usage(client, job["instances"])
         blocks += [_gpus(job["instances"], busy), gpu_sum(job)]
-    print("\n\n".join(blocks))
-    return 0
+    return "\n\n".join(blocks)
 
 
 def _instances(found: Sequence[InstanceView], wide: bool) -> str:
@@ -112,4 +120,5 @@ def parser() -> flags.VerbParser:
     flags.switch(made, "-e", "--events", help="show its events")
     flags.switch(made, "-g", "--gpus", help="show the GPUs of its instances")
     output.add(made, CLASSIC)
+    add_watch(made)
     return made
