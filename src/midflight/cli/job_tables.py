@@ -4,13 +4,16 @@ from collections.abc import Iterable, Mapping
 
 from midflight import durations
 from midflight.cli import timestamps
-from midflight.cli.output import fields
+from midflight.cli.output import fields, table
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, GpuView, InstanceView, JobView
 
+ENDED = ("SUCCEEDED", "FAILED")
 HOLDING = ("PENDING", "RUNNING", "SCALING")  # in these a job may hold GPUs
 Usage = Mapping[tuple[str, int], GpuView]  # by node and index
 _GIB = 1 << 30
+_CLASSIC = ("NAME", "STATUS", "TRAINER", "AGE", "INSTANCE", "NODE")
+_PHASES = {"Completed": "SUCCEEDED", "Error": "FAILED"}  # of a pod, as they were shown then
 
 
 def head(job: JobView) -> str:
@@ -23,13 +26,42 @@ def head(job: JobView) -> str:
         "Duration": durations.shown(job["duration"]),
         "CreateTime": timestamps.local(job["createTime"]),
         "EndTime": timestamps.local(job["endTime"]),
-        "Workers": _workers(job),
     }
+    return fields(values)
+
+
+def more(job: JobView) -> str:
+    """What Arena does not show: it comes after what Arena does."""
+    values: dict[str, object] = {"Workers": _workers(job)}
     if job["commit"]:
         values["Commit"] = job["commit"]
     if job["reason"]:
         values["Reason"] = job["reason"]
     return fields(values)
+
+
+def classic(job: JobView) -> str:
+    """As older releases of Arena show a job, and the guides of that time."""
+    shown = {
+        "STATUS": job["status"],
+        "NAMESPACE": job["namespace"],
+        "PRIORITY": job["priority"] or "N/A",
+        "TRAINING DURATION": durations.shown(job["duration"]),
+    }
+    rows = [
+        (job["name"], _phase(each), job["trainer"], _age(each), each["name"], each["nodeIP"])
+        for each in job["instances"]
+    ]
+    lines = [f"{name}: {value}" for name, value in shown.items()]
+    return "\n".join([*lines, "", table(_CLASSIC, rows)])
+
+
+def _phase(each: InstanceView) -> str:
+    return _PHASES.get(each["status"], each["status"].upper())
+
+
+def _age(each: InstanceView) -> str:
+    return durations.shown(each["age"])
 
 
 def _workers(job: JobView) -> str:

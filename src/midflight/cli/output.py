@@ -10,19 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from midflight.errors import UsageError
 
-FORMATS = ("wide", "json", "yaml", "name")
+FOR_MACHINES = ("json", "yaml", "name")
+FORMATS = ("wide", *FOR_MACHINES)
 
 
-def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *layouts: str) -> None:
+    """`layouts`: for people, of this verb only."""
+    known = (*FORMATS, *layouts)
+
+    def check(text: str) -> str:
+        if text and text not in known:
+            raise UsageError(f"unknown output format,only support:[{'|'.join(known)}]")
+        return text
+
     parser.add_argument(
-        "-o", "--output", type=_format, default="", metavar="FORMAT", help=" | ".join(FORMATS)
+        "-o", "--output", type=check, default="", metavar="FORMAT", help=" | ".join(known)
     )
-
-
-def _format(text: str) -> str:
-    if text and text not in FORMATS:
-        raise UsageError(f"unknown output format,only support:[{'|'.join(FORMATS)}]")
-    return text
 
 
 def data(format: str, value: object, names: Iterable[str]) -> bool:

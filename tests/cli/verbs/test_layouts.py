@@ -35,7 +35,7 @@ def test_list_wide_in_all_namespaces_adds_columns(fake: FakeServer, arena: Arena
     assert arena("list", "-A", "-o", "wide").out == lines(
         "NAMESPACE  NAME  STATUS   TRAINER  AGE  NODE       WORKERS  DURATION  GPU(Requested)"
         "  GPU(Allocated)",
-        "lab        over  FAILED   ETJOB    2m   127.0.1.1  2        2m        2               N/A",
+        "lab        over  FAILED   ETJOB    2m   N/A        2        2m        2               N/A",
         "default    demo  RUNNING  ETJOB    2m   127.0.1.1  2        2m        2               2",
     )
     assert fake.asked("GET", "/jobs")[0].query == {"namespace": "*"}
@@ -70,7 +70,6 @@ def test_get_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None
         "Duration:    2m",
         "CreateTime:  2026-03-26 10:00:00",
         "EndTime:     2026-03-26 11:00:01",
-        "Workers:     2 (1 to 9)",
         "",
         "Instances:",
         "  NAME           STATUS   AGE  IS_CHIEF  GPU(Requested)  NODE",
@@ -78,6 +77,30 @@ def test_get_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None
         "  demo-launcher  Running  13s  true      0               node-1",
         "  demo-worker-0  Running  13s  false     1               node-1",
         "  demo-worker-1  Running  13s  false     1               node-1",
+        "",
+        "Workers:  2 (1 to 9)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [(("-o", "classic"), {}), ((), {"MIDFLIGHT_LAYOUT": "classic"})]
+)
+def test_get_has_the_layout_of_the_older_guides_if_asked(
+    arguments: tuple[str, ...], environment: dict[str, str], fake: FakeServer, arena: Arena
+) -> None:
+    fake.jobs = [canned.job()]
+    assert arena("get", "demo", *arguments, **environment).out == lines(
+        "STATUS: RUNNING",
+        "NAMESPACE: default",
+        "PRIORITY: N/A",
+        "TRAINING DURATION: 2m",
+        "",
+        "NAME  STATUS   TRAINER  AGE  INSTANCE       NODE",
+        "demo  RUNNING  ETJOB    13s  demo-launcher  127.0.1.1",
+        "demo  RUNNING  ETJOB    13s  demo-worker-0  127.0.1.1",
+        "demo  RUNNING  ETJOB    13s  demo-worker-1  127.0.1.1",
+        "",
+        "Workers:  2 (1 to 9)",
     )
 
 
@@ -94,14 +117,15 @@ def test_get_tells_why_a_job_waits_and_which_commit_it_has(fake: FakeServer, are
     ]
     assert arena("get", "demo").out.split("\n")[7:] == [
         "EndTime:",
-        "Workers:     2",
-        "Commit:      0a1b2c3",
-        "Reason:      node-1 has 0 of 4 GPUs free",
         "",
         "Instances:",
         "  NAME           STATUS   AGE  IS_CHIEF  GPU(Requested)  NODE",
         "  ----           ------   ---  --------  --------------  ----",
         "  demo-worker-0  Pending  13s  false     1               N/A",
+        "",
+        "Workers:  2",
+        "Commit:   0a1b2c3",
+        "Reason:   node-1 has 0 of 4 GPUs free",
         "",
     ]
 
@@ -111,7 +135,7 @@ def test_get_shows_operations_events_and_gpus(fake: FakeServer, arena: Arena) ->
     fake.jobs = [canned.job(operations=[canned.operation(), canned.operation(**taken_back)])]
     fake.events = [canned.event(), canned.event(kind="Warning", reason="Lost", message="is gone")]
     said = arena("get", "demo", "-eg").out.split("\n\n")
-    assert said[2:] == [
+    assert said[3:] == [
         "Scale operations:\n"
         "  NAME             KIND      FROM  TO  STATUS  AGE  MESSAGE\n"
         "  ----             ----      ----  --  ------  ---  -------\n"
@@ -149,7 +173,7 @@ def test_get_wide_tells_how_instances_ended(fake: FakeServer, arena: Arena) -> N
         "NODE    RESTARTS  EXIT  REASON\n"
         "  ----           ------  ---  --------  --------------  ----    --------  ----  ------\n"
         "  demo-worker-0  Error   13s  false     1               node-1  2         -9"
-        "    killed by signal 9\n"
+        "    killed by signal 9\n\nWorkers:  2 (1 to 9)\n"
     )
 
 

@@ -76,6 +76,19 @@ def test_a_line_of_progress_fits_into_one_row(fake: FakeServer) -> None:
     assert terminal.close() == 0
 
 
+@pytest.mark.parametrize("verb", [("list", "--watch"), ("get", "demo", "-w")])
+def test_jobs_are_watched_in_place_until_it_is_interrupted(
+    verb: tuple[str, ...], fake: FakeServer
+) -> None:
+    fake.jobs = [canned.job()]
+    terminal = Terminal(fake.home, *verb)
+    terminal.until("RUNNING")
+    fake.jobs = [canned.job(status="SUCCEEDED")]
+    assert "\x1b[H\x1b[2J" in terminal.until("SUCCEEDED")
+    terminal.process.send_signal(2)
+    assert terminal.close() == 0
+
+
 def test_top_refreshes_in_place_until_it_is_interrupted(fake: FakeServer) -> None:
     terminal = Terminal(fake.home, "top", "node", "-r")
     terminal.until("0/4 (0%)")

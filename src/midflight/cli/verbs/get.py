@@ -1,15 +1,29 @@
 """`midflight get JOB`: one job, its instances and what was done to its size."""
 
+import argparse
+import os
 from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, jobs, output, timestamps
 from midflight.cli.cluster import connect
-from midflight.cli.job_tables import Usage, event_row, gpu_row, gpu_sum, gpu_usage, head
+from midflight.cli.job_tables import (
+    Usage,
+    classic,
+    event_row,
+    gpu_row,
+    gpu_sum,
+    gpu_usage,
+    head,
+    more,
+)
 from midflight.cli.output import section
+from midflight.cli.watch import add_watch, show
 from midflight.errors import UsageError
+from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, InstanceView, OperationView
 
+CLASSIC = "classic"
 _INSTANCES = ("NAME", "STATUS", "AGE", "IS_CHIEF", "GPU(Requested)", "NODE")
 _MORE = ("RESTARTS", "EXIT", "REASON")  # of an instance, with -o wide
 _OPERATIONS = ("NAME", "KIND", "FROM", "TO", "STATUS", "AGE", "MESSAGE")
@@ -30,10 +44,21 @@ def main(argv: Sequence[str]) -> int:
         parser().print_help()
         raise UsageError("not set job name,please set it")
     client = connect()
-    job = jobs.find(client, options.namespace, options.job, options.type)
-    if output.data(options.output, job, [job["name"]]):
+    if options.output in output.FOR_MACHINES:
+        job = jobs.find(client, options.namespace, options.job, options.type)
+        output.data(options.output, job, [job["name"]])
         return 0
-    blocks = [head(job), _instances(job["instances"], wide=options.output == "wide")]
+    return show(lambda: _text(client, options), again=options.watch)
+
+
+def _text(client: ClusterApi, options: argparse.Namespace) -> str:
+    job = jobs.find(client, options.namespace, options.job, options.type)
+    layout = options.output or os.environ.get("MIDFLIGHT_LAYOUT", "")
+    if layout == CLASSIC:
+        blocks = [classic(job)]
+    else:
+        blocks = [head(job), _instances(job["instances"], wide=layout == "wide")]
+    blocks.append(more(job))
     if job["operations"]:
         blocks.append(_operations(job["operations"]))
     if options.events:
@@ -41,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
     if options.gpus:
         busy = gpu_usage(client, job["instances"])
         blocks += [_gpus(job["instances"], busy), gpu_sum(job)]
-    print("\n\n".join(blocks))
-    return 0
+    return "\n\n".join(blocks)
 
 
 def _instances(found: Sequence[InstanceView], wide: bool) -> str:
@@ -95,5 +119,6 @@ def parser() -> flags.VerbParser:
     jobs.add_type(made)
     flags.switch(made, "-e", "--events", help="show its events")
     flags.switch(made, "-g", "--gpus", help="show the GPUs of its instances")
-    output.add(made)
+    output.add(made, CLASSIC)
+    add_watch(made)
     return made

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from midflight import durations
 from midflight.cli import flags, job_types, jobs, output, timestamps
 from midflight.cli.cluster import connect
-from midflight.cli.job_tables import HOLDING
+from midflight.cli.job_tables import ENDED, HOLDING
 from midflight.cli.output import table
+from midflight.cli.watch import add_watch, show
 from midflight.protocol.views import JobSummary
 
 _COLUMNS = ("NAME", "STATUS", "TRAINER", "AGE", "NODE")
@@ -15,11 +16,20 @@ _WIDE = ("WORKERS", "DURATION", "GPU(Requested)", "GPU(Allocated)")
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
-    found = connect().jobs(options.scope, options.type) if _is_here(options.type) else []
-    found.sort(key=lambda job: job["createTime"], reverse=True)
-    if not output.data(options.output, found, (job["name"] for job in found)):
-        print(as_text(found, options.all_namespaces, wide=options.output == "wide"))
-    return 0
+    client = connect()
+
+    def find() -> list[JobSummary]:
+        found = client.jobs(options.scope, options.type) if _is_here(options.type) else []
+        return sorted(found, key=lambda job: job["createTime"], reverse=True)
+
+    def text() -> str:
+        return as_text(find(), options.all_namespaces, wide=options.output == "wide")
+
+    if options.output in output.FOR_MACHINES:
+        found = find()
+        output.data(options.output, found, (job["name"] for job in found))
+        return 0
+    return show(text, again=options.watch)
 
 
 def _is_here(kind: str) -> bool:
@@ -47,7 +57,7 @@ def _row(job: JobSummary, namespaces: bool, wide: bool) -> tuple[object, ...]:
         job["status"],
         job["trainer"],
         timestamps.age(job["createTime"]),
-        job["node"],
+        "N/A" if job["status"] in ENDED else job["node"],
         *more,
     )
 
@@ -61,4 +71,5 @@ def parser() -> flags.VerbParser:
     flags.add_all_namespaces(made)
     jobs.add_type(made)
     output.add(made)
+    add_watch(made)
     return made

@@ -5,8 +5,6 @@ of them in detail.
 """
 
 import argparse
-import sys
-import time
 from collections.abc import Callable, Sequence
 
 from midflight.arguments import Parser
@@ -14,12 +12,11 @@ from midflight.cli import common_flags, flags, jobs, output, timestamps
 from midflight.cli.cluster import connect
 from midflight.cli.job_tables import HOLDING, Usage, gpu_row, gpu_sum, gpu_usage, head
 from midflight.cli.output import fields, section, table
+from midflight.cli.watch import add_watch, show
 from midflight.errors import NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobSummary, JobView, NodeView
-from midflight.terminal import CLEAR
 
-EVERY = 2.0  # seconds between two looks of --refresh
 _NODES = ("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)")
 _LINE = "-" * 89
 _MODES: dict[str, Callable[[NodeView], bool]] = {
@@ -63,23 +60,6 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _show(text: Callable[[], str], refresh: bool) -> int:
-    """Once; or again and again until Ctrl-C, in place on a terminal."""
-    if not refresh:
-        print(text())
-        return 0
-    try:
-        while True:
-            shown = text()
-            if sys.stdout.isatty():
-                sys.stdout.write(CLEAR)
-            sys.stdout.write(f"{shown}\n")
-            sys.stdout.flush()
-            time.sleep(EVERY)
-    except KeyboardInterrupt:
-        return 0
-
-
 # --- nodes ----------------------------------------------------------------------------------------
 
 
@@ -94,11 +74,11 @@ def _top_node(options: argparse.Namespace) -> int:
         nodes = found()
         return _in_detail(nodes) if options.details else _node_table(nodes, not options.nodes)
 
-    if options.output in ("json", "yaml", "name"):
+    if options.output in output.FOR_MACHINES:
         nodes = found()
         output.data(options.output, nodes, (node["name"] for node in nodes))
         return 0
-    return _show(text, options.refresh)
+    return show(text, again=options.watch)
 
 
 def _choose(nodes: list[NodeView], names: Sequence[str]) -> list[NodeView]:
@@ -169,7 +149,7 @@ def _node_parser() -> flags.VerbParser:
     made = flags.VerbParser("top node", "Shows the GPUs of the nodes.")
     made.add_argument("nodes", metavar="NODE", nargs="*", help="show only these")
     flags.switch(made, "-d", "--details", help="show the instances of each node")
-    flags.switch(made, "-r", "--refresh", help="repeat every 2 seconds until Ctrl-C")
+    add_watch(made, "-r", "--refresh")
     flags.switch(made, "--metric", help="ignored: how busy GPUs are is not measured")
     made.add_argument(
         "-m",
@@ -198,7 +178,7 @@ def _top_job(options: argparse.Namespace) -> int:
         return _job_table(_under_way(client, options.scope, options.type), options.all_namespaces)
 
     if options.output not in ("json", "yaml", "name"):
-        return _show(text, options.refresh)
+        return show(text, again=options.watch)
     if options.job:
         output.data(options.output, one(), [options.job])
     else:
@@ -247,7 +227,7 @@ def _job_parser() -> flags.VerbParser:
     made = flags.VerbParser("top job", "Shows the GPUs of unfinished jobs.")
     made.add_argument("job", metavar="JOB", nargs="?", default="", help="show this job in detail")
     flags.add_all_namespaces(made)
-    flags.switch(made, "-r", "--refresh", help="repeat every 2 seconds until Ctrl-C")
+    add_watch(made, "-r", "--refresh")
     made.add_argument(
         "-i", "--instance", default="", metavar="NAME", help="show only this instance of JOB"
     )
