@@ -156,7 +156,7 @@ def test_code_that_is_fetched_for_a_job_is_not_waited_for_by_the_next_one_of_its
         return ""
 
     monkeypatch.setattr(code, "fetch", fetch)
-    sync = {"sync": Sync("git", "file:///nowhere")}
+    sync: dict[str, Any] = {"sync": Sync("git", "file:///nowhere")}
     old, new = job_of("old", **sync), job_of("new", **sync)
 
     async def act(scene: Scene) -> None:

@@ -10,16 +10,18 @@ import time
 from typing import Any
 
 import pytest
-from midflight.kubernetes.operator.reconciler import JobReconciler
 
-from midflight.controller.state import Job, Phase
+from midflight.backends import loop as loop_module
+from midflight.backends.loop import Draft, Loop
+from midflight.controller.state import Cluster, Job, Phase
 from midflight.errors import UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.operator import reconciler
+from midflight.kubernetes.operator import place as place_module
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.observed import Observed
+from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.resources.job_spec import spec_of
 from midflight.kubernetes.resources.status import Saved
@@ -87,7 +89,7 @@ class Operator:
             cache = self.cache
             return Executor(self.api, PodDefaults(), b"key", tell, cache.put, cache.clock)
 
-        made = JobReconciler(self.cache, executor, identity)
+        made = Loop(KubernetesPlace(self.cache, executor, identity), self.cache.clock)
         self.tasks.append(asyncio.create_task(made.run()))
 
     async def close(self) -> None:
@@ -141,8 +143,8 @@ def test_a_job_that_cannot_be_reconciled_can_be_deleted(monkeypatch: pytest.Monk
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(reconciler, "Decision", fail)
-    monkeypatch.setattr(reconciler, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(place_module, "Decision", fail)
+    monkeypatch.setattr(loop_module, "FIRST_PAUSE", 0.001)
 
     async def check() -> None:
         operator = Operator()
@@ -156,15 +158,22 @@ def test_a_job_that_cannot_be_reconciled_can_be_deleted(monkeypatch: pytest.Monk
     asyncio.run(check())
 
 
+def decided(decision: Decision, cluster: Cluster) -> Cluster:
+    draft = Draft(cluster)
+    for step in decision.steps:
+        draft.take(step(draft.cluster, decision.observed.now))
+    return draft.cluster
+
+
 def test_a_pass_over_a_thousand_pods_takes_a_fraction_of_a_second():
     obj = job("a", "large", 1000, "python train.py")
     spec = spec_of(obj)
     first = Decision(Saved(Job(spec, "u", NOW, spec.workers)), spec, Observed(NOW))
-    assert first.job is not None
-    up = {name: pod(name) for name in first.job.instances}
+    made = decided(first, Cluster(placed_elsewhere=True))
+    up = {name: pod(name) for name in made.jobs[spec.key].instances}
     began = time.process_time()
-    second = Decision(Saved(first.job, 1, 1000), spec, Observed(NOW + 1, pods=up))
-    assert second.job is not None and second.job.phase is Phase.RUNNING
+    second = Decision(Saved(made.jobs[spec.key], 1, 1000), spec, Observed(NOW + 1, pods=up))
+    assert decided(second, made).jobs[spec.key].phase is Phase.RUNNING
     assert time.process_time() - began < 0.5  # 2.6 s, when each pod was a pass of its own
 
 

@@ -325,8 +325,8 @@ class Loop:
             except Exception as error:  # noqa: BLE001 - the others must go on
                 failed[key] = error
         self._woken.update(failed)
-        for error in failed.values():
-            raise error
+        if failed:
+            raise next(iter(failed.values()))
 
     async def _carry_out_for(self, job: Job, names: list[str]) -> None:
         given = orders(job, self._observed(job))
