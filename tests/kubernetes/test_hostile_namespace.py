@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from midflight.backends import loop
+from midflight.backends import loop as loop_module
 from midflight.backends.loop import Draft, Loop
-from midflight.controller.spec import Spec
 from midflight.controller.state import Cluster, Job, Phase
 from midflight.errors import UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.operator import place
+from midflight.kubernetes.operator import place as place_module
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.executor import Executor
@@ -144,8 +143,8 @@ def test_a_job_that_cannot_be_reconciled_can_be_deleted(monkeypatch: pytest.Monk
     def fail(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(place, "Decision", fail)
-    monkeypatch.setattr(loop, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(place_module, "Decision", fail)
+    monkeypatch.setattr(loop_module, "FIRST_PAUSE", 0.001)
 
     async def check() -> None:
         operator = Operator()
@@ -159,23 +158,22 @@ def test_a_job_that_cannot_be_reconciled_can_be_deleted(monkeypatch: pytest.Monk
     asyncio.run(check())
 
 
-def decided(saved: Saved, spec: Spec, observed: Observed) -> Job:
-    """What a pass of the loop makes of what is observed."""
-    jobs = {spec.key: saved.job} if saved.version else {}
-    draft = Draft(Cluster(jobs=jobs, placed_elsewhere=True))
-    for step in Decision(saved, spec, observed).steps:
-        draft.take(step(draft.cluster, observed.now))
-    return draft.cluster.jobs[spec.key]
+def decided(decision: Decision, cluster: Cluster) -> Cluster:
+    draft = Draft(cluster)
+    for step in decision.steps:
+        draft.take(step(draft.cluster, decision.observed.now))
+    return draft.cluster
 
 
 def test_a_pass_over_a_thousand_pods_takes_a_fraction_of_a_second():
     obj = job("a", "large", 1000, "python train.py")
     spec = spec_of(obj)
-    first = decided(Saved(Job(spec, "u", NOW, spec.workers)), spec, Observed(NOW))
-    up = {name: pod(name) for name in first.instances}
+    first = Decision(Saved(Job(spec, "u", NOW, spec.workers)), spec, Observed(NOW))
+    made = decided(first, Cluster(placed_elsewhere=True))
+    up = {name: pod(name) for name in made.jobs[spec.key].instances}
     began = time.process_time()
-    second = decided(Saved(first, 1, 1000), spec, Observed(NOW + 1, pods=up))
-    assert second.phase is Phase.RUNNING
+    second = Decision(Saved(made.jobs[spec.key], 1, 1000), spec, Observed(NOW + 1, pods=up))
+    assert decided(second, made).jobs[spec.key].phase is Phase.RUNNING
     assert time.process_time() - began < 0.5  # 2.6 s, when each pod was a pass of its own
 
 

@@ -141,6 +141,12 @@ def test_a_pod_whose_node_does_not_answer_is_taken_off_the_list():
     assert orders(job, Observed(late, pods)) == [gone(WORKER, 0.0, force=True)]
 
 
+def test_a_late_pod_that_does_not_go_is_looked_at_again_after_a_while_not_at_once():
+    job = running()
+    held = pods_of(job, demo_worker_1=pod(WORKER, ends_at=NOW - 3600))  # by somebody's finalizer
+    assert next_look(job, held) == NOW + controller.LOOK_AGAIN
+
+
 def test_a_pod_that_is_to_go_from_a_node_that_is_not_heard_of_is_not_waited_for():
     job = running()
     pods = pods_of(job, demo_worker_1=pod(WORKER, ends_at=NOW + 30))

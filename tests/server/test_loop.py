@@ -18,7 +18,8 @@ from midflight.controller.events import Event, JobDeleted, JobSubmitted, NodeCor
 from midflight.controller.handle import handle
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster
-from midflight.errors import MidflightError, NotFound, StoreUnavailable, Unreachable
+from midflight.errors import NotFound, StoreUnavailable, Unreachable
+from midflight.server.http_server import Server
 from midflight.server.waiters import Waiters
 from tests.server.fake_machine import FakeMachine
 
@@ -198,18 +199,42 @@ def test_a_deadline_is_kept_although_nobody_says_anything(tmp_path: Path) -> Non
     with_loop(tmp_path, scenario)
 
 
-def test_who_waits_when_the_server_ends_is_told(tmp_path: Path) -> None:
+def test_a_job_of_a_used_name_has_its_own_events_only(tmp_path: Path) -> None:
+    async def scenario(loop: WaitedFor, journal: CountingJournal, machine: WatchfulMachine) -> None:
+        spec = Spec(Kind.ETJOB, "large", "python train.py", min_workers=1, gpus=99)
+        await loop.ask(lambda _, now: JobSubmitted(now, spec, "1"))
+        await asyncio.gather(  # both in one pass
+            loop.ask(lambda _, now: JobDeleted(now, spec.key)),
+            loop.ask(lambda _, now: JobSubmitted(now, spec, "2")),
+        )
+        assert loop.cluster.jobs[spec.key].uid == "2"
+        reasons = [noted.record.reason for noted in journal.events(spec.key)]
+        assert reasons[0] == "Submitted"
+        assert not {"Deleting", "Deleted"} & set(reasons)
+
+    with_loop(tmp_path, scenario)
+
+
+def test_who_waits_when_the_server_ends_is_told() -> None:
+    async def main() -> None:
+        waiters = Waiters()
+        server = Server(lambda *_: None, cut=waiters.close)  # type: ignore[arg-type]
+        with waiters.change("default/bert") as change:
+            ends = asyncio.create_task(server.main_loop())
+            server.end()
+            with pytest.raises(Unreachable, match="ending"):
+                await asyncio.wait_for(change, 10)
+            await ends
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_has_ended_refuses(tmp_path: Path) -> None:
     async def main() -> None:
         loop = Loop(LocalPlace(Journal(tmp_path / "journal.db"), FakeMachine(tmp_path)))
         await loop.start()
-        await loop.ask(submitted("bert"))
-        waiters = Waiters()
-        with waiters.change("default/bert") as change:
-            waiters.close()
-            with pytest.raises(Unreachable, match="ending"):
-                change.result()
         await loop.close()
-        with pytest.raises(MidflightError, match="ending"):
+        with pytest.raises(Unreachable, match="ending"):
             await loop.ask(submitted("gpt"))
 
     asyncio.run(main())

@@ -110,13 +110,18 @@ class Loop:
         try:
             await self.place.open(self.tell, self.wake)
             self._woken.update(self.cluster.jobs)
-            while not self.place.gone:
+            while True:
                 await self._reconcile()
                 self._began.set()
+                if self.place.gone:
+                    return
                 await self._wait()
         finally:
             self._closed = True
             self._questions.close()
+            for item in self._queue:
+                _refuse(item, ending())
+            self._queue.clear()
 
     async def ask(self, decide: Decide) -> Cluster:
         """Have something done; the state right after it, once that is saved."""
@@ -128,8 +133,9 @@ class Loop:
         return await answer
 
     def tell(self, event: Event) -> None:
-        """From any thread."""
-        self._soon(lambda: self._put(Item(lambda cluster, now: event)))
+        """From any thread. Its job is looked at as well, also if the event changes nothing."""
+        item = Item(lambda cluster, now: event)
+        self._soon(lambda: self._put(item, getattr(event, "key", "")))
 
     def wake(self, key: str) -> None:
         """From any thread."""
@@ -155,9 +161,6 @@ class Loop:
         self._closed = True
         self._task.cancel()
         await asyncio.wait((self._task,))
-        for item in self._queue:
-            _refuse(item, ending())
-        self._queue.clear()
         await self.place.close()
 
     # --- waiting ----------------------------------------------------------------------------
@@ -187,9 +190,6 @@ class Loop:
     # --- a pass -----------------------------------------------------------------------------
 
     async def _reconcile(self) -> None:
-        count = 1 if self._singly else len(self._queue)
-        self._singly = max(0, self._singly - 1)
-        items, self._queue = self._queue[:count], self._queue[count:]
         self._told = False  # since the pass began
         now = self.clock()
         keys = self._woken | {key for key, at in self._due.items() if at <= now}
@@ -198,7 +198,7 @@ class Loop:
         self._woken = set()
         try:
             async with self.place.turn():
-                await self._pass(items, keys)
+                await self._pass(keys)
         except Deposed:
             raise
         except MidflightError as error:
@@ -214,13 +214,23 @@ class Loop:
             if self._woken or self._told:
                 self._awake.set()
 
-    async def _pass(self, items: list[Item], keys: set[str]) -> None:
-        steps = await self.place.observe(keys)
+    async def _pass(self, keys: set[str]) -> None:
+        """What waits in the queue stays there until there is something to decide it with."""
+        try:
+            steps = await self.place.observe(keys)
+        except Exception as error:
+            self._not_saved(self._take_items(), error)
+            raise
         if steps is None:
-            self._queue = items + self._queue
             self._due.clear()
         else:
-            await self._decide(items, steps, keys)
+            await self._decide(self._take_items(), steps, keys)
+
+    def _take_items(self) -> list[Item]:
+        count = 1 if self._singly else len(self._queue)
+        self._singly = max(0, self._singly - 1)
+        items, self._queue = self._queue[:count], self._queue[count:]
+        return items
 
     def _has_failed(self, keys: Collection[str], why: str = "") -> None:
         if why and not self._failed:
@@ -298,15 +308,25 @@ class Loop:
     # --- what follows -----------------------------------------------------------------------
 
     async def _carry_out(self, before: Cluster, keys: set[str], names: list[str]) -> None:
+        """For all of them; those for which it cannot be done are looked at again."""
+        failed: dict[str, Exception] = {}
         for key in sorted(keys):
             former, job = before.jobs.get(key), self.cluster.jobs.get(key)
-            if former is not None and (job is None or job.uid != former.uid):
-                self._passing("before-command", names)
-                await self._remove(former)
-                self._passing("after-command", names)
-            if job is not None:
-                self._inherited.setdefault(job.uid, frozenset())
-                await self._carry_out_for(job, names)
+            try:
+                if former is not None and (job is None or job.uid != former.uid):
+                    self._passing("before-command", names)
+                    await self._remove(former)
+                    self._passing("after-command", names)
+                if job is not None:
+                    self._inherited.setdefault(job.uid, frozenset())
+                    await self._carry_out_for(job, names)
+            except Deposed:
+                raise
+            except Exception as error:  # noqa: BLE001 - the others must go on
+                failed[key] = error
+        self._woken.update(failed)
+        if failed:
+            raise next(iter(failed.values()))
 
     async def _carry_out_for(self, job: Job, names: list[str]) -> None:
         given = orders(job, self._observed(job))

@@ -12,6 +12,8 @@ from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import ENDED, ON_NODE, Job, Phase, Role, Stage
 from midflight.deadlines import STOP_GRACE
 
+DELETED = "Deleted"  # the last record of a job
+
 
 def restarts_allowed(spec: Spec) -> int:
     """How often all of an elastic job is started anew after its chief failed."""
@@ -122,5 +124,5 @@ def remove_if_empty(draft: Draft, key: str) -> None:
     """Of a job that is being deleted."""
     if roster.on_node(draft.jobs[key]):
         return
-    draft.record(key, draft.about_job(key), "Deleted", "the job was deleted")
+    draft.record(key, draft.about_job(key), DELETED, "the job was deleted")
     draft.drop_job(key)

@@ -23,7 +23,8 @@ from midflight.controller.scale_rules import SCALEIN
 from midflight.controller.state import ON_NODE, Code, Instance, Job, Operation, Progress, Stage
 from midflight.deadlines import STOP_LATE
 
-GONE = "it is gone, and nothing is known of its end"
+GONE = "lost: it is gone, and nothing is known of its end"
+LOOK_AGAIN = 1.0  # seconds; a pod that does not go must not be deleted all the time
 _SIGTERM = -15
 
 
@@ -143,7 +144,10 @@ def next_look(job: Job, observed: Observed) -> float | None:
             found.append(seen.ends_at + STOP_LATE)
         elif instance is not None and instance.stage is Stage.STOPPING:
             found.append(_stops_at(job, observed))
-    return min((at for at in found if at > 0.0), default=None)
+    soonest = min((at for at in found if at > 0.0), default=None)
+    if soonest is None or soonest > observed.now:
+        return soonest
+    return observed.now + LOOK_AGAIN  # it was ordered, and that cannot be seen yet
 
 
 def _notice(job: Job, name: str, observed: Observed) -> float | None:

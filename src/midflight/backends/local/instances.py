@@ -2,13 +2,14 @@
 
 What is known is kept in memory, as the keepers have written it down: who comes back after a restart
 finds it in their files, with the times at which things happened. Everything that changes wakes the
-job.
+job. It is kept for a job's uid: what is heard late of a job that is gone never counts for the next
+one of its name.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ from midflight.errors import MidflightError
 KILL_AGAIN = 5.0  # seconds to the next kill of one that does not end, beside the time it is late
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """Nobody has made this attempt, as far as its folder says."""
+
+    attempt: int
+
+
 class Instances:
     def __init__(self, keepers: Keepers, jobs: Jobs, environ: Mapping[str, str]) -> None:
         self.tell: Tell = lambda event: None
@@ -45,29 +53,31 @@ class Instances:
         self._keepers = keepers
         self._jobs = jobs
         self._environ = environ
-        self._seen: dict[str, dict[str, Sighting]] = {}  # by job and name
+        self._seen: dict[str, dict[str, Sighting]] = {}  # by uid of the job, and name
+        self._uids: dict[str, str] = {}  # of the jobs that are there, by key
 
     def of(self, job: Job) -> dict[str, Sighting]:
         """Those that are up, and the ends that the job does not know yet."""
         return {
             name: seen
-            for name, seen in self._seen.get(job.key, {}).items()
+            for name, seen in self._seen.get(job.uid, {}).items()
             if seen.condition is not Condition.OVER or _awaits(job, name, seen.attempt)
         }
 
     def forget(self, key: str) -> None:
-        self._seen.pop(key, None)
+        self._seen.pop(self._uids.pop(key, ""), None)
 
     # --- orders -----------------------------------------------------------------------------
 
-    def expect(self, key: str, name: str, attempt: int) -> None:
+    def expect(self, job: Job, name: str, attempt: int) -> None:
         """It is being started, or looked for: nobody has to start it."""
-        self._seen.setdefault(key, {})[name] = Sighting(attempt, Condition.WAITING)
+        self._uids[job.key] = job.uid
+        self._seen.setdefault(job.uid, {})[name] = Sighting(attempt, Condition.WAITING)
 
-    async def start(self, order: StartInstance, cluster: Cluster) -> None:
-        key, name, attempt = order.key, order.instance, order.attempt
+    async def start(self, job: Job, order: StartInstance, cluster: Cluster) -> None:
+        name, attempt = order.instance, order.attempt
+        outcome: Outcome
         try:
-            job = cluster.jobs[key]
             folder = await self._jobs.make(job)
             plan = await asyncio.to_thread(
                 self._plan, job, job.instances[name], cluster, folder, attempt
@@ -76,24 +86,24 @@ class Instances:
         except (MidflightError, OSError) as error:
             outcome = NotStarted(attempt, _words(error))
         except Exception as error:
-            self._note(key, name, NotStarted(attempt, f"a bug: {error!r}"))
+            self._note(job, name, NotStarted(attempt, f"a bug: {error!r}"))
             raise
-        self._note(key, name, outcome)
+        self._note(job, name, outcome)
 
-    def expect_end(self, order: StopInstance) -> None:
+    def expect_end(self, job: Job, order: StopInstance) -> None:
         """It is being stopped: nobody has to tell it again."""
-        if (seen := self._seen.get(order.key, {}).get(order.instance)) is not None:
+        if (seen := self._seen.get(job.uid, {}).get(order.instance)) is not None:
             by = time.time() + (KILL_AGAIN if order.force else order.grace)
             told = replace(seen, ends_at=by, can_hurry=order.grace > 0)
-            self._seen[order.key][order.instance] = told
+            self._seen[job.uid][order.instance] = told
 
-    async def stop(self, order: StopInstance) -> None:
-        folder = self._jobs.folder(order.key).instance(order.instance)
+    async def stop(self, job: Job, order: StopInstance) -> None:
+        folder = self._jobs.folder(job.key).instance(order.instance)
         outcome = await self._keepers.adopt(folder, order.attempt)
         if isinstance(outcome, Running):
             await self._keepers.stop(folder, order.grace)  # its end is told when it has come
         else:
-            self._note(order.key, order.instance, outcome)
+            self._note(job, order.instance, outcome or Unknown(order.attempt))
 
     def list(self, job: Job) -> dict[str, int]:
         """Attempts of those that should run, or do run, and were started before a restart."""
@@ -107,10 +117,10 @@ class Instances:
                 found[path.name] = state.attempt if state is not None else known
         return found
 
-    async def find(self, key: str, name: str, attempt: int) -> None:
+    async def find(self, job: Job, name: str, attempt: int) -> None:
         """One that is on the list."""
-        folder = self._jobs.folder(key).instance(name)
-        self._note(key, name, await self._keepers.adopt(folder, attempt))
+        folder = self._jobs.folder(job.key).instance(name)
+        self._note(job, name, await self._keepers.adopt(folder, attempt) or Unknown(attempt))
 
     def has_ended(self, folder: str, outcome: Ended) -> None:
         """For the keepers, which know folders only: JOBS/NAMESPACE/NAME/instances/INSTANCE.
@@ -119,38 +129,42 @@ class Instances:
         """
         parts = Path(folder).parts
         key, name = "/".join(parts[-4:-2]), parts[-1]
-        seen = self._seen.get(key, {}).get(name)
+        uid = self._uids.get(key, "")
+        seen = self._seen.get(uid, {}).get(name)
         if seen is not None and seen.condition is Condition.RUNNING:
-            self._note(key, name, outcome)
+            self._see(key, uid, name, self._over(key, name, outcome))
 
     # --- what is known ----------------------------------------------------------------------
 
-    def _note(self, key: str, name: str, outcome: Outcome | None) -> None:
+    def _note(self, job: Job, name: str, outcome: Outcome | Unknown) -> None:
+        seen = self._seen.get(job.uid, {}).get(name)
+        if seen is None:
+            return  # the job is gone
         match outcome:
-            case None:
-                self._seen.get(key, {}).pop(name, None)
-                self.wake(key)
+            case Unknown(attempt):
+                if seen.attempt == attempt:
+                    del self._seen[job.uid][name]
+                    self.wake(job.key)
             case NotStarted(attempt, reason):
-                self._see(key, name, Sighting(attempt, Condition.OVER, reason=reason))
+                over = Sighting(attempt, Condition.OVER, reason=reason)
+                self._see(job.key, job.uid, name, over)
             case Running(attempt, pid, started_at):
-                before = self._seen.get(key, {}).get(name) or Sighting(attempt, Condition.WAITING)
                 running = Sighting(
                     attempt,
                     Condition.RUNNING,
                     pid=pid,
                     started_at=started_at,
-                    ends_at=before.ends_at,
-                    can_hurry=before.can_hurry,
+                    ends_at=seen.ends_at,
+                    can_hurry=seen.can_hurry,
                 )
-                self._see(key, name, running)
+                self._see(job.key, job.uid, name, running)
             case Ended():
-                self._see(key, name, self._over(key, name, outcome))
+                self._see(job.key, job.uid, name, self._over(job.key, name, outcome))
 
-    def _see(self, key: str, name: str, seen: Sighting) -> None:
-        """What is said of an attempt is no news once there is a later one, or the job is gone."""
-        former = self._seen.get(key, {}).get(name)
-        if former is not None and former.attempt <= seen.attempt:
-            self._seen[key][name] = seen
+    def _see(self, key: str, uid: str, name: str, seen: Sighting) -> None:
+        """What is said of an attempt is no news once there is a later one."""
+        if self._seen[uid][name].attempt <= seen.attempt:
+            self._seen[uid][name] = seen
             self.wake(key)
 
     def _over(self, key: str, name: str, outcome: Ended) -> Sighting:

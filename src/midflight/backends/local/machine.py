@@ -34,6 +34,7 @@ from midflight.protocol.views import GpuView
 from midflight.run.dial import call_async
 from midflight.rundir import RunDir
 
+HOSTS_AGAIN = 1.0  # seconds until a hostfile that could not be written is tried again
 FIND_SECONDS = 5.0  # that a start waits for instances to be found; the rest is seen later
 
 log = logging.getLogger("midflight.backends")
@@ -102,11 +103,12 @@ class LocalMachine:
         self._cluster = cluster
         tasks = []
         for key, running in (await asyncio.to_thread(self._list, cluster)).items():
-            if key not in cluster.jobs:
+            if (job := cluster.jobs.get(key)) is None:
                 self.remove(key, cluster)
+                continue
             for name, attempt in running.items():
-                self._instances.expect(key, name, attempt)
-                work = partial(self._instances.find, key, name, attempt)
+                self._instances.expect(job, name, attempt)
+                work = partial(self._instances.find, job, name, attempt)
                 tasks.append(self._errands.do(key, _lane(name), work))
         if tasks:
             await asyncio.wait(tasks, timeout=FIND_SECONDS)
@@ -121,7 +123,7 @@ class LocalMachine:
         return Observed(
             now=time.time(),
             instances=self._instances.of(job),
-            fetching="code" if self._errands.busy(job.key, "code") else "",
+            fetching="code" if self._errands.busy(job.key, _code_lane(job)) else "",
             hosts=self._hosts.get(job.key),
         )
 
@@ -129,19 +131,19 @@ class LocalMachine:
 
     def carry_out(self, order: commands.Order, cluster: Cluster) -> None:
         self._cluster = cluster
-        do = self._errands.do
+        do, job = self._errands.do, cluster.jobs[order.key]
         match order:
             case commands.StartInstance(key, name, attempt):
-                self._instances.expect(key, name, attempt)
-                do(key, _lane(name), lambda: self._instances.start(order, cluster))
+                self._instances.expect(job, name, attempt)
+                do(key, _lane(name), lambda: self._instances.start(job, order, cluster))
             case commands.StopInstance(key, name):
-                self._instances.expect_end(order)
-                do(key, _lane(name), lambda: self._instances.stop(order))
+                self._instances.expect_end(job, order)
+                do(key, _lane(name), lambda: self._instances.stop(job, order))
             case commands.FetchCode(key):
-                do(key, "code", lambda: self._fetch(cluster.jobs[key]))
+                do(key, _code_lane(job), lambda: self._fetch(job))
             case commands.WriteHosts(key, hosts):
                 self._hosts[key] = hosts
-                do(key, "hosts", lambda: self._write_hosts(order, cluster))
+                do(key, "hosts", lambda: self._write_hosts(job, hosts))
 
     def remove(self, key: str, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -164,15 +166,15 @@ class LocalMachine:
         else:
             self._tell(events.CodeFetched(time.time(), job.key, commit))
 
-    async def _write_hosts(self, order: commands.WriteHosts, cluster: Cluster) -> None:
-        if (job := cluster.jobs.get(order.key)) is None:
-            return
+    async def _write_hosts(self, job: Job, hosts: Mapping[str, int]) -> None:
         try:
             folder = await self._jobs.make(job)
-            await asyncio.to_thread(folder.write_hosts, order.hosts)
+            await asyncio.to_thread(folder.write_hosts, hosts)
         except OSError as error:  # a full disk, say; instances will not start either
-            self._hosts.pop(order.key, None)
-            log.error("the hosts of %s could not be written: %s", order.key, error)
+            log.error("the hosts of %s could not be written: %s", job.key, error)
+            await asyncio.sleep(HOSTS_AGAIN)
+            self._hosts.pop(job.key, None)
+            self._instances.wake(job.key)
 
     async def _remove(self, key: str) -> None:
         try:
@@ -183,3 +185,8 @@ class LocalMachine:
 
 def _lane(instance: str) -> str:
     return f"instance/{instance}"
+
+
+def _code_lane(job: Job) -> str:
+    """A new job of the same name does not take the end of the former one's for its own."""
+    return f"code/{job.uid}"

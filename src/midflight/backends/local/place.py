@@ -9,6 +9,7 @@ from midflight.backends.local.nodes import are_simulated
 from midflight.backends.place import Noted, Step, Tell, Wake, news_of
 from midflight.controller.commands import Order
 from midflight.controller.events import Event, NodesChanged, ServerStarted
+from midflight.controller.job_end import DELETED
 from midflight.controller.orders import Observed
 from midflight.controller.state import Cluster, Job
 from midflight.coordinator.client import Dial
@@ -43,8 +44,7 @@ class LocalPlace:
         return self.machine.observed(job)
 
     async def save(self, cluster: Cluster, records: Sequence[Noted]) -> None:
-        kept = [noted for noted in records if _is_wanted(noted, cluster)]
-        self.journal.save(self.cluster, cluster, kept)
+        self.journal.save(self.cluster, cluster, _wanted(records, cluster))
         self.cluster = cluster
         self._taken_up = True
 
@@ -69,6 +69,11 @@ class LocalPlace:
         self.journal.close()
 
 
-def _is_wanted(noted: Noted, cluster: Cluster) -> bool:
-    """The records of a job go with it; those of nodes have no job."""
-    return not noted.record.key or noted.record.key in cluster.jobs
+def _wanted(records: Sequence[Noted], cluster: Cluster) -> list[Noted]:
+    """The records of a job go with it, also if there is another one of its name by now."""
+    kept: list[Noted] = []
+    for noted in records:
+        kept.append(noted)
+        if noted.record.reason == DELETED:
+            kept = [each for each in kept if each.record.key != noted.record.key]
+    return [each for each in kept if not each.record.key or each.record.key in cluster.jobs]
