@@ -15,7 +15,7 @@ from typing import Self
 
 import pauses
 
-from midflight.cli.runs import current_status, find_run
+from midflight.cli.runs import current_status, find_training
 from midflight.errors import MidflightError
 from midflight.protocol.messages import MemberStatus, Status
 
@@ -83,7 +83,7 @@ class Live:
     def members(self) -> list[MemberStatus]:
         """The members of the present world, by rank; none while it is changing."""
         try:
-            status: Status = current_status(find_run(NAME))
+            status: Status = current_status(find_training(NAME).folder)
         except MidflightError:
             return []  # it is not up yet
         return [m for m in status.members if m.rank is not None] if status.phase == "stable" else []
