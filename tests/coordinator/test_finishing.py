@@ -62,6 +62,16 @@ def test_a_job_that_is_told_that_it_is_done_lets_its_members_go_and_has_succeede
     ] * 3
 
 
+def test_being_told_again_that_it_is_done_gives_nobody_more_time() -> None:
+    cluster = started(HOSTS, np=3, grace=5.0)
+    cluster.handle(events.StopAsked(cluster.now, "done", 0))
+    leaving = {name: member.moved_at for name, member in cluster.state.members.items()}
+    cluster.now += 0.5
+    cluster.handle(events.StopAsked(cluster.now, "done", 0))
+    assert cluster.phase is Phase.ENDING
+    assert leaving == {name: member.moved_at for name, member in cluster.state.members.items()}
+
+
 def test_nobody_is_dismissed_before_all_have_finished() -> None:
     cluster = near_the_end()
     cluster.mute = {"m2"}

@@ -220,3 +220,11 @@ def test_a_job_whose_hosts_all_cool_for_longer_than_it_waits_fails_at_once() -> 
     cluster.run(5.0)
     assert cluster.ended is not None and cluster.ended[0] == 1
     assert "cooling down" in cluster.ended[1]
+
+
+def test_a_script_that_dials_in_after_the_end_starts_nothing_anew() -> None:
+    cluster = plain()
+    cluster.client(events.StopAsked, "interrupted", 130)
+    cluster.client(events.Joined, "m0", 1, 0, 0)
+    cluster.run(5.0)
+    assert cluster.phase is Phase.FAILED and cluster.saved.phase is Phase.FAILED

@@ -205,3 +205,15 @@ def test_a_node_that_leaves_soon_after_the_start_has_its_workers_stopped_in_good
     cluster.run(0.5)
     assert cluster.running == ["m4", "m5"], "the others start anew, without waiting for the notice"
     assert {cluster.members[name].host for name in cluster.running} == {"h0"}
+
+
+def test_a_notice_after_the_end_starts_nothing_anew() -> None:
+    cluster = launched(nodes("h0", "h1", "h2"), 6)
+    cluster.client(events.StopAsked, "interrupted", 130)
+    cluster.settle()
+    assert cluster.state.mode is Mode.UNKNOWN and cluster.phase is Phase.FAILED
+    starts = len(cluster.starts)
+    cluster.handle(events.HostNoticed(cluster.now, "h0", 30.0))
+    cluster.run(5.0)
+    assert cluster.phase is Phase.FAILED
+    assert len(cluster.starts) == starts

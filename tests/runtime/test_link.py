@@ -4,8 +4,8 @@ import queue
 from collections.abc import Sequence
 
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import Beat, MemberJoined
-from midflight.runtime.membership.link import Absence, Link
+from midflight.protocol.messages import Beat, MemberJoined, RankKeys, RankKeysWanted
+from midflight.runtime.membership.link import Absence, Link, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 
@@ -64,3 +64,24 @@ def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:
     needs = [None, None, "step 1", "step 1", None, "step 2", "step 3", "a world", "a world"]
     counted = [absence.seconds(need, 10.0 * number) for number, need in enumerate(needs)]
     assert counted == [0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 10.0]
+
+
+def test_an_answer_arrives_while_other_threads_ask_and_give_up() -> None:
+    link = Link(worker_env("127.0.0.1:1"), OURS, Member())
+
+    class Interrupted:
+        """A question of another thread, which runs while this one is compared."""
+
+        def __eq__(self, other: object) -> bool:
+            link._tickets.pop(1, None)
+            link._tickets[4] = _Ticket(RankKeysWanted(3, "0/", 2), 3)
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    asked = _Ticket(RankKeysWanted(2, "0/", 2), 2)
+    gave_up = _Ticket(asked.question, 2)
+    link._tickets |= {1: gave_up, 2: _Ticket(Interrupted(), 2), 3: asked}
+    link._hear(RankKeys(2, "0/", ("a", "b")))
+    assert asked.wait(0.0) == ("a", "b")
+    assert list(link._tickets) == [2, 4]

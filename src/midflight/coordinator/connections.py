@@ -11,14 +11,15 @@ from midflight.coordinator.core.state import Request, State
 from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
-from midflight.coordinator.shell import Shell, now, ranks
+from midflight.coordinator.shell import Shell, now, rank
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
-from midflight.protocol.wire import AsyncWire, accept
+from midflight.protocol.wire import AsyncWire, accept, encode_frame
 
 STREAMS = ("stdout", "stderr")
 LATEST = 1e11  # seconds since 1970: in the year 5138
 _ABOUT_A_MEMBER = (say.MemberStarted, say.MemberNotStarted, say.MemberExited, say.MemberProbed)
+_BEAT_HEARD = encode_frame(say.BeatHeard())  # five times a second for each member
 REQUEST_LIMIT = 24 * 3600.0  # seconds; the longest timeout a request may have
 
 
@@ -148,7 +149,7 @@ class Door:
                 self._shell.dispatch(_agent_event(name, message))
 
     def _rank(self, member: str) -> int | None:
-        return ranks(self._shell.state).get(member)
+        return rank(self._shell.state, member)
 
     # --- members ----------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class Door:
         match message:
             case say.Beat():
                 self._shell.beat(name, message)
-                wire.send(say.BeatHeard())
+                wire.send_frame(_BEAT_HEARD)
             case say.KeySet(generation, key, value):
                 self._keys.set(generation, key, value)
             case say.KeyAdd(generation, key, amount, ticket):

@@ -278,9 +278,11 @@ def now() -> float:
     return time.monotonic()
 
 
-def ranks(state: State) -> dict[str, int]:
-    """The rank each member has now; before there is a world, the one it was born with."""
+def rank(state: State, member: str) -> int | None:
+    """The rank a member has now; before there is a world, the one it was born with."""
     if state.mode is Mode.UNKNOWN:
-        return {name: rank for rank, name in enumerate(state.members)}
-    worlds = (state.world, state.forming.world if state.forming else None)
-    return {name: rank for world in worlds if world for rank, name in enumerate(world.names)}
+        return next((place for place, name in enumerate(state.members) if name == member), None)
+    for world in (state.forming.world if state.forming else None, state.world):
+        if world is not None and member in world:
+            return world.rank(member)
+    return None

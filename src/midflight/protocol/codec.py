@@ -20,23 +20,39 @@ from typing import Any, TypeVar, cast
 from midflight.errors import ProtocolError
 
 T = TypeVar("T")
-Decoder = Callable[[object, str], Any]
+Decoder = Callable[[object], Any]
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+_WRITER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+class _Wrong(Exception):
+    """What is wrong with a value. Where it stands is told by the values around it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.where = ""
+
+    def add(self, place: str) -> None:
+        self.where = place + self.where
 
 
 def encode(value: object) -> Any:
     """Turn a dataclass (or anything it may contain) into plain JSON values."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if dataclasses.is_dataclass(value):
+        return {name: encode(getattr(value, name)) for name in _field_names(cast(Any, kind))}
     if isinstance(value, enum.Enum):
         return value.value
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
     if isinstance(value, frozenset):
         return sorted(encode(item) for item in value)
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
-    if dataclasses.is_dataclass(value):
-        return {name: encode(getattr(value, name)) for name in _field_names(cast(Any, type(value)))}
+    if isinstance(value, int | float | str):
+        return value
     raise ProtocolError(f"a value of type {type(value).__name__} cannot be sent")
 
 
@@ -47,13 +63,15 @@ def _field_names(kind: Any) -> tuple[str, ...]:
 
 def decode(kind: type[T], value: object) -> T:
     """Build a `kind` from plain JSON values, or say exactly what is wrong with them."""
-    return cast(T, _decoder(cast(Any, kind))(value, kind.__name__))
+    try:
+        return cast(T, _decoder(cast(Any, kind))(value))
+    except _Wrong as error:
+        raise ProtocolError(f"{kind.__name__}{error.where}: {error}") from None
 
 
 def dumps(value: object) -> bytes:
     try:
-        text = json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return text.encode()
+        return _WRITER.encode(encode(value)).encode()
     except ValueError as error:  # not a finite number, or no valid text
         raise ProtocolError(f"a {type(value).__name__} cannot be sent: {error}") from None
 
@@ -82,15 +100,15 @@ def _decoder(kind: Any) -> Decoder:
 
 
 def _plain(kind: type) -> Decoder:
-    def read(value: object, where: str) -> Any:
+    def read(value: object) -> Any:
         if type(value) is not kind:
-            raise ProtocolError(f"{where}: wanted {kind.__name__}, got {_show(value)}")
+            raise _Wrong(f"wanted {kind.__name__}, got {_show(value)}")
         return value
 
     return {float: _read_float, str: _read_str}.get(kind, read)
 
 
-def _read_float(value: object, where: str) -> float:
+def _read_float(value: object) -> float:
     """JSON has integers where Python has whole floats, and Python's reader lets infinity pass."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -99,14 +117,14 @@ def _read_float(value: object, where: str) -> float:
             number = math.inf
         if math.isfinite(number):
             return number
-    raise ProtocolError(f"{where}: wanted float, got {_show(value)}")
+    raise _Wrong(f"wanted float, got {_show(value)}")
 
 
-def _read_str(value: object, where: str) -> str:
+def _read_str(value: object) -> str:
     """Half a surrogate pair can be written in JSON, but is no text that could be passed on."""
     if type(value) is str and (value.isascii() or _is_text(value)):
         return value
-    raise ProtocolError(f"{where}: wanted str, got {_show(value)}")
+    raise _Wrong(f"wanted str, got {_show(value)}")
 
 
 def _is_text(value: str) -> bool:
@@ -122,23 +140,32 @@ def _optional(kind: Any) -> Decoder:
     if len(choices) != 1:
         raise TypeError(f"{kind} is no optional value; the codec knows no other unions")
     inner = _decoder(choices[0])
-    return lambda value, where: None if value is None else inner(value, where)
+    return lambda value: None if value is None else inner(value)
 
 
 def _sequence(inner: Decoder, into: Callable[..., Any]) -> Decoder:
-    def read(value: object, where: str) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, list):
-            raise ProtocolError(f"{where}: wanted a list, got {_show(value)}")
-        return into(inner(item, f"{where}[{index}]") for index, item in enumerate(value))
+            raise _Wrong(f"wanted a list, got {_show(value)}")
+        items = []
+        try:
+            for item in value:
+                items.append(inner(item))
+        except _Wrong as error:
+            error.add(f"[{len(items)}]")
+            raise
+        return into(items)
 
     return read
 
 
 def _mapping(inner: Decoder) -> Decoder:
-    def read(value: object, where: str) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, dict):
-            raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
-        return {_read_str(key, where): inner(item, f"{where}.{key}") for key, item in value.items()}
+            raise _Wrong(f"wanted an object, got {_show(value)}")
+        for key in value:
+            _read_str(key)
+        return _each(value, lambda key: inner)
 
     return read
 
@@ -146,9 +173,9 @@ def _mapping(inner: Decoder) -> Decoder:
 def _enum(kind: type[enum.Enum]) -> Decoder:
     known = {member.value: member for member in kind}
 
-    def read(value: object, where: str) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, str) or value not in known:
-            raise ProtocolError(f"{where}: wanted one of {sorted(known)}, got {_show(value)}")
+            raise _Wrong(f"wanted one of {sorted(known)}, got {_show(value)}")
         return known[value]
 
     return read
@@ -163,16 +190,29 @@ def _dataclass(kind: type) -> Decoder:
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     }
 
-    def read(value: object, where: str) -> Any:
+    def read(value: object) -> Any:
         if not isinstance(value, dict):
-            raise ProtocolError(f"{where}: wanted an object, got {_show(value)}")
+            raise _Wrong(f"wanted an object, got {_show(value)}")
         if unknown := value.keys() - fields.keys():
-            raise ProtocolError(f"{where}: unknown field {_show(min(unknown))}")
+            raise _Wrong(f"unknown field {_show(min(unknown))}")
         if missing := required - value.keys():
-            raise ProtocolError(f"{where}: field {min(missing)!r} is missing")
-        return kind(**{name: fields[name](item, f"{where}.{name}") for name, item in value.items()})
+            raise _Wrong(f"field {min(missing)!r} is missing")
+        return kind(**_each(value, fields.__getitem__))
 
     return read
+
+
+def _each(values: dict[str, object], decoder: Callable[[str], Decoder]) -> dict[str, Any]:
+    """Every item, by the decoder of its key."""
+    made: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, item in values.items():
+            made[key] = decoder(key)(item)
+    except _Wrong as error:
+        error.add(f".{key}")
+        raise
+    return made
 
 
 def _show(value: object) -> str:

@@ -44,7 +44,7 @@ class Message(Protocol):
 
 
 def encode_frame(message: object) -> bytes:
-    body = codec.dumps({"type": type(message).__name__, "body": codec.encode(message)})
+    body = codec.dumps({"type": type(message).__name__, "body": message})
     if len(body) > FRAME_LIMIT:
         raise ProtocolError(
             f"{type(message).__name__} has {len(body)} bytes, more than a frame's {FRAME_LIMIT}"

@@ -57,7 +57,7 @@ def joined(draft: Draft, event: events.Joined) -> None:
     if member is None:
         draft.tell([event.member], Dismiss("the job goes on without this member", failed=True))
         return
-    if draft.state.phase is Phase.RESTARTING:
+    if draft.state.phase in (Phase.RESTARTING, Phase.SUCCEEDED, Phase.FAILED):
         return  # it is being stopped
     if draft.state.mode is Mode.RESTART:
         startup.settle_for_elastic(draft)

@@ -322,6 +322,8 @@ def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
         return
     if event.code:
         job_end.stop(draft, event.reason, event.code)
+    elif state.phase is Phase.ENDING:
+        return  # that is what its members have been told
     elif state.mode is Mode.ELASTIC and state.world is not None:
         job_end.dismiss_finished(draft)
     else:

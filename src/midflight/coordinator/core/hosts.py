@@ -27,9 +27,12 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     it so. A host with N slots has N members at most, whichever slots they are in.
     """
     found = []
+    slots: dict[str, set[int]] = {}
+    for member in state.members.values():
+        slots.setdefault(member.host, set()).add(member.slot)
     for host in _in_order(state):
         if usable(host, state, now):
-            taken = {m.slot for m in state.members.values() if m.host == host.name}
+            taken = slots.get(host.name, set())
             free = [slot for slot in range(host.slots) if slot not in taken]
             found += [(host.name, slot) for slot in free[: max(0, host.slots - len(taken))]]
     return found
@@ -152,11 +155,10 @@ def listed(draft: Draft, slots: dict[str, int]) -> None:
 
 def _give_notice(draft: Draft, until: float) -> None:
     """Of more members than their host has slots, those in the last ones leave, as on a notice."""
+    staying: dict[str, list[MemberState]] = {}
+    for member in sorted(draft.state.members.values(), key=lambda m: m.slot):
+        if member.stage is not Stage.LEAVING and member.notice_until is None:
+            staying.setdefault(member.host, []).append(member)
     for host in draft.state.hosts.values():
-        here = [
-            member
-            for member in draft.state.members.values()
-            if member.host == host.name and member.stage is not Stage.LEAVING
-        ]
-        staying = sorted((m for m in here if m.notice_until is None), key=lambda m: m.slot)
-        draft.set_members([m.name for m in staying[host.slots :]], notice_until=until)
+        if surplus := staying.get(host.name, [])[host.slots :]:
+            draft.set_members([m.name for m in surplus], notice_until=until)

@@ -110,7 +110,8 @@ def settle_if_restarted(draft: Draft) -> None:
 
 
 def _may_restart(state: State) -> bool:
-    return state.spec.dialect.max_restarts is not None and state.mode is Mode.UNKNOWN
+    unknown = state.mode is Mode.UNKNOWN and state.phase is Phase.STARTING
+    return state.spec.dialect.max_restarts is not None and unknown
 
 
 def _is_present(member: MemberState) -> bool:

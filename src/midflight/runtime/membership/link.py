@@ -193,8 +193,10 @@ class Link:
             return
         if isinstance(message, RankKeys):
             question = RankKeysWanted(message.generation, message.prefix, len(message.values))
-            for number in [n for n, t in self._tickets.items() if t.question == question]:
-                self._tickets.pop(number).answer(message.values)
+            for number, ticket in tuple(self._tickets.items()):  # other threads add and remove some
+                if ticket.question == question:
+                    self._tickets.pop(number, None)
+                    ticket.answer(message.values)
             return
         self._listener.hear(message)
 
