@@ -131,7 +131,9 @@ class LocalMachine:
 
     def carry_out(self, order: commands.Order, cluster: Cluster) -> None:
         self._cluster = cluster
-        do, job = self._errands.do, cluster.jobs[order.key]
+        do = self._errands.do
+        if (job := cluster.jobs.get(order.key)) is None:
+            return  # it is gone
         match order:
             case commands.StartInstance(key, name, attempt):
                 self._instances.expect(job, name, attempt)
