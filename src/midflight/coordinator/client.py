@@ -89,7 +89,7 @@ class CoordinatorClient:
             except _AGAIN as error:
                 if not attempt.sent and loop.time() + _PAUSE >= reach_by:
                     raise Unreachable(
-                        f"the training could not be asked within {patience.reach:g} s: {error}"
+                        f"the training could not be asked within {max(1, round(patience.reach))} s: {error}"
                     ) from None
                 if attempt.sent and loop.time() - attempt.heard_at > patience.answer:
                     raise Unreachable(
