@@ -88,9 +88,9 @@ class CoordinatorClient:
                     wire.close()
             except _AGAIN as error:
                 if not attempt.sent and loop.time() + _PAUSE >= reach_by:
-                    raise Unreachable(
-                        f"the training could not be asked within {max(1, round(patience.reach))} s: {error}"
-                    ) from None
+                    within = f"{patience.reach:.{0 if patience.reach >= 1 else 1}f} s"
+                    text = f"the training could not be asked within {within}: {error}"
+                    raise Unreachable(text) from None
                 if attempt.sent and loop.time() - attempt.heard_at > patience.answer:
                     raise Unreachable(
                         f"the coordinator has not said for {patience.answer:g} s what became of "
