@@ -7,6 +7,7 @@ disk must not stop the training, nor end the proof. A line of another kind tells
 compared their states, with which one this member came, and in what it differed.
 """
 
+import contextlib
 import json
 import zlib
 from pathlib import Path
@@ -81,15 +82,19 @@ class Ledger:
                     "the audit ends at this step"
                 )
         except OSError:  # it is tried again with the next line
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._close_file()
 
     def close(self) -> None:
         if self._waiting:
             self._write_out()
+        self._close_file()
+
+    def _close_file(self) -> None:
+        """A network's file system may say only here that it has no room; training goes on."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
 
 
 def checksum(indices: tuple[int, ...], before: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 A script's own collectives, and those of a DistributedDataParallel of its own, wait inside torch,
 where nothing reaches them if gloo has lost what they wait for. Here the works that they wait for
-are ours, as in `patience`, and fail at the cut. NCCL's are left alone: an abort ends those.
+are ours, as in `waits`, and fail at the cut. NCCL's are left alone: an abort ends those.
 """
 
 from collections.abc import Callable
