@@ -61,7 +61,7 @@ def test_get_without_a_name_is_help_and_an_error(arena: Arena) -> None:
 def test_an_unknown_format_is_refused_everywhere(verb: str, arena: Arena) -> None:
     done = arena(*verb.split(), "-o", "xml")
     assert done.code == 2
-    assert "unknown output format,only support:[wide|json|yaml|name]" in done.err
+    assert "unknown output format,only support:[wide|json|yaml|name" in done.err
 
 
 def test_jobs_of_types_that_only_the_original_has_are_none(fake: FakeServer, arena: Arena) -> None:
