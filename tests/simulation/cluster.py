@@ -272,7 +272,8 @@ class Cluster:
             witness.find(f"the launcher gave up: {failure}")
             return
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
-        if job.result() != 0 and not self.excused and not self._is_end_unheard:
+        excused = self.excused or witness.notice_in_vain or self._is_end_unheard
+        if job.result() != 0 and not excused:
             witness.find(f"the job fails with {job.result()} although its state was held")
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"

@@ -178,6 +178,8 @@ class Training:
             return 0
         except GivenUp as error:
             self.witness.say(f"{self.env.member} gives up: {error}")
+            if "nobody is there to take over" in str(error):
+                self.witness.notice_in_vain = True
             return 1
         finally:
             membership.link.close()

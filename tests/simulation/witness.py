@@ -51,6 +51,7 @@ class Witness:
         self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
         self.switching_next: asyncio.Event | None = None  # or for the next switch step
         self.differing: set[int] = set()  # generations in which a script made its member differ
+        self.notice_in_vain = False  # a member had to go, and nobody could take the state over
         self.steps = 0  # completed, by the furthest
         self.moved_at = now()  # when that last changed
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
