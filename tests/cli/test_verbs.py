@@ -23,14 +23,19 @@ def test_every_verb_can_be_asked_for_help(capsys: pytest.CaptureFixture[str]) ->
         assert f"midflight {verb}" in capsys.readouterr().out
 
 
+def code_of(arguments: list[str]) -> object:
+    """However it is given: argparse exits by itself where it has printed."""
+    try:
+        return main(arguments)
+    except SystemExit as end:
+        return end.code
+
+
 @pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-n", "lab"]])
 def test_help_lists_the_verbs_and_shows_examples(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        assert main(arguments) == 0
-    except SystemExit as end:
-        assert end.code == 0
+    assert code_of(arguments) == 0
     said = capsys.readouterr().out
     assert all(f"  {verb} " in said for verb in VERBS)
     assert "examples:\n  midflight run " in said
@@ -77,10 +82,7 @@ def test_an_unknown_flag_is_answered_with_those_there_are(
 def test_the_version_is_the_package_s(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    try:
-        assert main(arguments) == 0
-    except SystemExit as end:
-        assert end.code == 0
+    assert code_of(arguments) == 0
     project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert capsys.readouterr().out == f"midflight {project['version']}\n"
     assert project["version"] == midflight.__version__
