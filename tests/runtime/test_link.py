@@ -1,10 +1,14 @@
 """A member's line to its coordinator, over real sockets: whose refusal counts, whose does not."""
 
 import queue
+import threading
 from collections.abc import Sequence
 
+import pytest
+
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import Beat, MemberJoined, RankKeys, RankKeysWanted
+from midflight.protocol.messages import Beat, MemberJoined, MemberSettled, RankKeys, RankKeysWanted
+from midflight.protocol.wire import SyncWire
 from midflight.runtime.membership.link import Absence, Link, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
@@ -57,6 +61,27 @@ def test_a_member_that_was_never_let_in_takes_the_first_refusal_at_its_word() ->
         link.start()
         assert "token does not match" in member.gave_up.get(timeout=PATIENCE)
         link.close()
+
+
+def test_what_is_said_while_the_link_greets_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is too late for the greeting, so it has to be sent after it."""
+    send = SyncWire.send
+    said: list[threading.Thread] = []
+
+    def send_and_be_overtaken(wire: SyncWire, message: object) -> None:
+        send(wire, message)
+        if isinstance(message, MemberJoined):
+            said.append(threading.Thread(target=lambda: link.send(MemberSettled(2, 5))))
+            said[0].start()
+            said[0].join(0.2)
+
+    monkeypatch.setattr(SyncWire, "send", send_and_be_overtaken)
+    with Coordinators(OURS, hangs_up=False).serving() as there:
+        link = Link(worker_env(there.address), OURS, Member())
+        link.start()
+        assert there.first(MemberSettled) == MemberSettled(2, 5)
+        link.close()
+    said[0].join(PATIENCE)
 
 
 def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:

@@ -147,7 +147,10 @@ class Link:
                 wire = dial_blocking(
                     env.coordinator, "member", env.member, self._secret, DEAF_SECONDS, env.run
                 )
-                wire.send(self._listener.greeting())
+                # Together, or what another thread says in between is in neither of the two.
+                with self._sending:
+                    wire.send(self._listener.greeting())
+                    self._wire = wire
                 self._known = True
                 return wire
             except MidflightError as error:
@@ -156,8 +159,6 @@ class Link:
                     raise Unreachable("the link was closed") from None
 
     def _talk(self, wire: SyncWire) -> None:
-        with self._sending:
-            self._wire = wire
         for ticket in tuple(self._tickets.values()):
             self.send(ticket.question)
         self._say_all(self._listener.pending())
