@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -39,6 +40,7 @@ E = TypeVar("E", bound=Event)
 KEY = "default/demo"
 NODES = {"here": Node("here", "127.0.0.1", 4, virtual=True)}
 FOREVER = "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"
+RUN = uuid.uuid4().hex  # by a job's uid its processes are found, in the whole machine
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 
 
@@ -55,7 +57,7 @@ def job_of(command: str, name: str = "demo", attempt: int = 1, **spec: Any) -> J
         stage=Stage.RUNNING,
     )
     given = Spec(Kind.PYTORCHJOB, name, command, **spec)
-    return Job(given, f"uid-{name}", 0.0, 1, instances={master.name: master})
+    return Job(given, f"uid-{name}-{RUN}", 0.0, 1, instances={master.name: master})
 
 
 def cluster_of(*jobs: Job) -> Cluster:

@@ -1,6 +1,7 @@
 """What both places promise the loop: this machine with real processes, a cluster in memory."""
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -94,7 +95,7 @@ class Driver:
             draft.take(step(draft.cluster, 1.0))
         if "default/demo" not in draft.cluster.jobs:
             spec = Spec(Kind.ETJOB, "demo", COMMAND, workers=1, min_workers=1)
-            draft.take([JobSubmitted(1.0, spec, "uid")])
+            draft.take([JobSubmitted(1.0, spec, uuid.uuid4().hex)])
         await self.place.save(draft.cluster, draft.records)
 
     async def carry_out(self) -> None:
