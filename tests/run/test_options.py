@@ -30,10 +30,26 @@ def test_everything_behind_the_command_belongs_to_the_command(env: dict[str, str
     assert parse(["sh", "--", "-np", "3"], env).spec.command == ("sh", "--", "-np", "3")
 
 
+def test_a_script_alone_is_run_by_python(env: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with pytest.raises(UsageError, match="there is no script"):
+        parse([str(script)], env)
+    script.touch()
+    assert parse([str(script), "--lr", "3"], env).spec.command == (
+        *(sys.executable, "-u"),
+        *(str(script), "--lr", "3"),
+    )
+    elsewhere = parse(["-H", "far:1", "train.py"], env)
+    assert elsewhere.spec.command == ("python3", "-u", "train.py")
+    script.chmod(0o755)
+    assert parse([str(script)], env).spec.command == (str(script),)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], (1, 1, 1)),
+        (["--nproc-per-node", "2"], (2, 2, 2)),
         (["-np", "3"], (3, 3, 3)),
         (["--num-proc", "3", "--max-np", "5"], (3, 3, 5)),
         (["-np", "3", "--min-np", "2"], (3, 2, UNBOUNDED)),

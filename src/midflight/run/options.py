@@ -9,6 +9,7 @@ import argparse
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,7 +88,18 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
     elif hostfile is not None:
         listed = read_hostfile(hostfile, slots)
     command = command[1:] if command[:1] == ["--"] else command
-    return check(Given(tuple(command), hosts=listed, **words), environ)
+    local = all(is_local(host) for host in listed or ())
+    return check(Given(_with_python(command, local), hosts=listed, **words), environ)
+
+
+def _with_python(command: Sequence[str], local: bool) -> tuple[str, ...]:
+    """A script alone is run by Python, as torchrun does, unless it can be executed itself."""
+    script = command[0] if command else ""
+    if not script.endswith(".py") or os.access(script, os.X_OK):
+        return tuple(command)
+    if local and not os.path.exists(script):
+        raise UsageError(f"there is no script {script!r} in {os.getcwd()}")
+    return (sys.executable if local else "python3", "-u", *command)
 
 
 def check(given: Given, environ: Mapping[str, str]) -> Options:
@@ -263,6 +275,8 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
     add(
         "-np",
         "--num-proc",
+        "--nproc-per-node",
+        "--nproc_per_node",
         dest="np",
         type=count,
         metavar="N",
