@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.cli.fake_server import Answer, FakeServer
 from tests.cli.program import Arena
 
 pytestmark = pytest.mark.slow
+BIN = Path(sys.executable).parent
 DEMO = "/jobs/default/demo"
 MISSING = (
     "midflight: error: Not found training job none in namespace default,"
@@ -263,7 +265,21 @@ def test_a_completion_script_knows_all_verbs_and_can_be_read(
         ]
 
 
-def completed(script: Path, *words: str) -> list[str]:
+def test_names_of_runs_and_jobs_are_offered(arena: Arena, fake: FakeServer, tmp_path: Path) -> None:
+    """By the script, which asks for them at that moment, and only of a server that runs."""
+    run = fake.home / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "spec.json").touch()
+    script = tmp_path / "script"
+    script.write_text(arena("completion", "bash").out)
+    here = {"MIDFLIGHT_HOME": str(fake.home)}
+    assert completed(script, "arena", "stop", "''", **here) == ["mine"]
+    assert completed(script, "arena", "get", "''", **here) == ["demo"]
+    assert completed(script, "arena", "status", "''", **here) == ["demo", "mine"]
+    assert arena("names", "jobs", MIDFLIGHT_HOME=str(tmp_path)).out.split() == []
+
+
+def completed(script: Path, *words: str, **environment: str) -> list[str]:
     """What bash offers for the last of these words."""
     code = f"""
     source {script}
@@ -277,10 +293,15 @@ def completed(script: Path, *words: str) -> list[str]:
     printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
-        ["bash", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        ["bash", "-c", code],
+        env={**os.environ, **environment, "PATH": f"{BIN}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return sorted(line.strip() for line in done.stdout.split("\n") if line.strip())
 
 
 def test_an_unknown_shell_is_refused(arena: Arena) -> None:
-    assert "invalid choice: 'fish'" in arena("completion", "fish").err
+    assert "invalid choice: 'tcsh'" in arena("completion", "tcsh").err

@@ -43,7 +43,7 @@ VERBS = {
     "version": "print the version",
 }
 ALIASES = {"ls": "list", "log": "logs", "del": "delete"}
-HIDDEN = ("horovodrun",)  # what a job's own horovodrun calls
+HIDDEN = ("horovodrun", "names")  # for a job's own horovodrun, and for completion scripts
 
 
 def load(verb: str) -> ModuleType:

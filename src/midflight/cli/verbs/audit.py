@@ -63,7 +63,11 @@ def parser() -> flags.VerbParser:
         "audit", "Proves from the members' ledgers that every sample was used exactly once."
     )
     add = parser.add_argument
-    add("run", metavar="RUN", help="a run, a job that trains, or a folder with ledgers (./FOLDER)")
+    add(
+        "run",
+        metavar="RUN|JOB",
+        help="a run, a job, or a folder with ledgers (./FOLDER)",
+    )
     add(
         "-o",
         "--output",

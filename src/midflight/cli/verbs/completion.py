@@ -1,4 +1,8 @@
-"""`midflight completion bash|zsh`: a script for the shell, made from the parsers of all verbs."""
+"""`midflight completion bash|zsh|fish`: a script for the shell, made from the parsers of all verbs.
+
+Names of jobs, runs and nodes are asked for at each completion (`midflight names`), choices are in
+the script.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -8,7 +12,8 @@ from midflight.cli import flags, program
 from midflight.cli.verbs import VERBS, load
 from midflight.errors import UsageError
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
+_KINDS = {"JOB": "jobs", "RUN": "runs", "RUN|JOB": "trainings", "NODE": "nodes"}  # by metavar
 
 
 def main(argv: Sequence[str]) -> int:
@@ -29,8 +34,18 @@ def everything() -> argparse.ArgumentParser:
     verbs = made.add_subparsers()
     for verb, what in VERBS.items():
         parent = load(verb).parser()
+        _offer_names(parent)
         verbs.add_parser(verb, help=what, parents=[parent], add_help=False)
     return made
+
+
+def _offer_names(verb: argparse.ArgumentParser) -> None:
+    from shtab import cmd
+
+    for action in verb._actions:  # argparse has no public list of them
+        kind = _KINDS.get(str(action.metavar))
+        if kind is not None:
+            vars(action)["complete"] = cmd(f"{program.name()} names {kind} 2>/dev/null")
 
 
 def parser() -> flags.VerbParser:

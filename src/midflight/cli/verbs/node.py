@@ -46,6 +46,6 @@ def parser() -> flags.VerbParser:
         help="cordon: place nothing new there; drain: move its instances to other nodes; "
         "lose: rehearse its loss; return: use it again",
     )
-    made.add_argument("name", metavar="NAME", nargs="?", default="", help="name of the node")
+    made.add_argument("name", metavar="NODE", nargs="?", default="", help="name of the node")
     output.add(made)
     return made

@@ -83,7 +83,10 @@ def as_text(status: Status) -> str:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("status", "Shows how the server, a run or a job that trains is doing.")
     made.add_argument(
-        "run", metavar="NAME", nargs="?", help="a run, or a job that trains (default: the server)"
+        "run",
+        metavar="RUN|JOB",
+        nargs="?",
+        help="a run, or a job (default: the server)",
     )
     made.add_argument(
         "-o",
