@@ -65,6 +65,17 @@ def test_runs_are_listed_newest_first(site: Site) -> None:
     assert max(map(len, lines)) <= 100
 
 
+def test_runs_that_ended_are_pruned_and_others_are_not(site: Site) -> None:
+    assert site.launch("--name", "over", "-np", "1", "--", *python(RANK)).ends() == 0
+    site.launch("--name", "cut-off", "-np", "1", "--", *python(WAIT)).says("up")
+    kill(site, "midflight.run", "midflight.coordinator")
+    assert site.command("prune", "--runs", "--since", "1h").stdout == "No run needs to be deleted\n"
+    done = site.command("prune", "--runs", "--since", "0s")
+    assert done.stdout.startswith("Delete run over with Age "), done.stderr
+    assert set(listed(site)) == {"cut-off"}
+    assert site.command("stop", "cut-off").returncode == 0
+
+
 def test_only_a_run_can_be_stopped(site: Site) -> None:
     done = site.command("stop", "nobody")
     assert done.returncode == 1

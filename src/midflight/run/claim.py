@@ -13,6 +13,7 @@ only the launcher did not live to tell.
 
 import fcntl
 import secrets
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -77,6 +78,20 @@ def has_launcher(folder: RunDir) -> bool:
     except UsageError:
         return True
     return False
+
+
+def remove_ended(folder: RunDir, before: float) -> float | None:
+    """Delete the folder of a run that ended before this time; when that was, or None."""
+    ended = max(path.stat().st_mtime for path in folder.path.iterdir() if path.is_file())
+    if ended > before or has_launcher(folder):
+        return None
+    store, name = read_record(folder).store, folder.read_spec().name
+    state = saved_state(store, name, folder.read_token())
+    if state is None or state.phase not in ENDED:
+        return None
+    forget_state(store, name)
+    shutil.rmtree(folder.path)
+    return ended
 
 
 def end_abandoned(folder: RunDir, reason: str) -> None:
