@@ -356,8 +356,6 @@ def _gradient_sync(
 ) -> GradientSync | ExactSync:
     if options.deterministic is not None:
         return ExactSync(modules, options.deterministic)
-    if options.ddp is False:
-        return GradientSync({}, {}, on_break)
     return GradientSync(modules, options.ddp, on_break)
 
 
