@@ -90,7 +90,6 @@ class Session:
         self._ledger = Ledger("", "")
         # --- the step under way
         self.issued: Issued | None = None  # the micro batch that was handed out
-        self.met = False  # the script has used a collective in this step
         self.waiting = False  # in a collective; told with the heartbeats
         self._own = (0, 0)  # samples of this step so far, and their checksum
         # --- where this member stands
@@ -218,7 +217,7 @@ class Session:
             if not self.equality.same_plan and not self._compare_plans():
                 return False
             self._own = (0, 0)
-            self.met = False
+            self.group.waits.met = False
             self.clear_gradients()
         self.issued = issued
         self.sync.expect(issued)
@@ -241,6 +240,7 @@ class Session:
         """The step under way has happened."""
         issued, self.issued = self.issued, None
         self.sync.complete()
+        self.group.waits.met = False
         self.holds_state = True
         self._trained_in = self.group.generation
         if issued is None:

@@ -92,7 +92,7 @@ class GradientSync:
         if bucket.is_last() and not self.prescaled:
             torch_private.after_backward(partial(self._conclude, group, buffer.device))
         try:
-            work = group.pg.allreduce([buffer], _SUM)
+            work = group.all_reduce(buffer, _SUM)
         except RuntimeError as error:
             return group.waits.failed(error, buffer)
         return group.waits.future(work, buffer)
@@ -129,11 +129,6 @@ class GradientSync:
         self.detach()
         for hook in self._hooks:
             hook.remove()
-
-    @property
-    def communicates(self) -> bool:
-        """Whether all members meet in each step."""
-        return bool(self._wrapped)
 
     def begin(self) -> None:
         """A step of a hand-written loop begins, perhaps the same one again."""
@@ -208,7 +203,7 @@ class GradientSync:
             flat = torch.cat([gradient.reshape(-1).to(exact) for gradient in gradients])
             if self._empty:
                 flat.zero_()
-            group.waits.wait(group.pg.allreduce([flat], _SUM), flat)
+            group.waits.wait(group.all_reduce(flat, _SUM), flat)
             parts = flat.split([gradient.numel() for gradient in gradients])
             for param, part in zip(params, parts, strict=True):
                 param.grad = part.view_as(param).to(param.dtype)

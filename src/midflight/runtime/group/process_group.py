@@ -184,6 +184,11 @@ class Group:
 
     # --- small collectives ------------------------------------------------------------------
 
+    def all_reduce(self, tensor: torch.Tensor, options: Any) -> Any:
+        """Its work, to be waited for with `waits`."""
+        self.waits.met = True
+        return self.pg.allreduce([tensor], options)
+
     def gather(self, numbers: list[int]) -> list[list[int]]:
         """Everybody's numbers, by rank."""
         if self.size == 1:
