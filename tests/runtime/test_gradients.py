@@ -21,7 +21,7 @@ from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0
 pytestmark = pytest.mark.skipif(
-    "init_sync" not in torch_private.QUIET_DDP,
+    not torch_private.DDP_IS_QUIET,
     reason="with this torch no member can build its DDP alone, as some of these do",
 )
 BUCKETS = 3  # of the model: each layer is one
@@ -107,6 +107,21 @@ def test_a_cut_raises_out_of_a_scripts_backward_and_leaves_no_gradients(
     assert "job.check()" in str(error)
     assert side.gradients == [None] * len(side.gradients)
     assert len(side.broken) == 1
+
+
+def test_a_cut_ends_the_wait_of_an_older_torch_that_compares_parameters_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch_private, "PYTHON_WORKS", False)
+    monkeypatch.setattr(torch_private, "DDP_IS_QUIET", False)
+    monkeypatch.setitem(torch_private.QUIET_DDP, "init_sync", True)
+    groups = connected()
+    try:
+        error = cut_while_waiting(groups[0], lambda: Side(groups[0]))
+        assert type(error) is WorldChanged
+    finally:
+        for group in groups:
+            group.cut()
 
 
 def test_a_backward_pass_after_the_cut_raises_as_well(pair: tuple[Group, Group]) -> None:

@@ -10,6 +10,8 @@ import torch.distributed as dist
 
 import midflight as mf
 from midflight import leaving
+from midflight.errors import TorchUnsupported
+from midflight.protocol.environment import WorkerEnv
 from midflight.runtime import torch_private
 from midflight.runtime.group import reduction
 from midflight.runtime.group.process_group import Group
@@ -218,6 +220,31 @@ def test_where_its_collectives_cannot_be_seen_a_script_that_asks_for_the_group_i
             assert job.process_group is fake.pg
         job.check()
         assert fake.met == ([] if asks else [[0]])
+
+
+@pytest.fixture
+def old_torch_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = WorkerEnv("run", "m0", "h", 0, "127.0.0.1", "127.0.0.1:1", "", 1.0, 1.0, "")
+    for name, value in env.to_env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch_private, "PYTHON_WORKS", False)
+
+
+@pytest.mark.usefixtures("old_torch_in_a_job")
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_what_would_wait_where_no_cut_ends_it_is_refused_at_the_start(option: str) -> None:
+    with pytest.raises(TorchUnsupported, match=rf"{option}.*2\.7 or later with gloo"):
+        mf.join(model=MODEL, ddp={option: True})
+    mf.join(model=MODEL, ddp={option: False})
+    mf.join(model=MODEL, ddp={option: True}, backend="nccl")  # an abort ends its waits
+
+
+@pytest.mark.usefixtures("old_torch_in_a_job")
+def test_so_is_the_process_group_with_which_a_script_would_build_such_a_thing() -> None:
+    job = mf.join(model=MODEL, ddp=False)
+    job._session.awaited = False
+    with pytest.raises(TorchUnsupported, match=r"job\.process_group.*job\.all_reduce"):
+        job.process_group  # noqa: B018
 
 
 def test_a_member_that_is_lost_in_that_meeting_has_done_the_step_as_the_others_have(

@@ -27,6 +27,7 @@ from midflight.runtime.data.plan import Plan
 from midflight.runtime.data.sampler import ElasticBatchSampler
 from midflight.runtime.gradients.ddp import LOST
 from midflight.runtime.group import reduction
+from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.session import Options, Session
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.values import Values
@@ -308,6 +309,8 @@ class Job:
     def process_group(self) -> Any:
         """The torch process group of the present world; None in a world of one."""
         group = self._settled.group
+        if self._session.env is not None:
+            check_waits("job.process_group", group.backend)
         self._group_given = group.generation
         return group.public
 

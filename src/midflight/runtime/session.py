@@ -34,6 +34,7 @@ from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.gradients.ddp import GradientSync
 from midflight.runtime.gradients.deterministic import ExactSync
 from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.membership.driver import Driver, block
 from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state import checkpoint
@@ -44,6 +45,7 @@ from midflight.runtime.state.layout import Layout, Snapshot
 from midflight.runtime.state.terms import Terms
 from midflight.runtime.state.values import Values
 
+_WAITS_INSIDE = ("find_unused_parameters", "static_graph")  # DDP waits for a collective of its own
 LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
 
 
@@ -80,6 +82,7 @@ class Session:
         self.equality = Equality(options.verify_every)
         self.env = WorkerEnv.from_env(os.environ)
         self._options = options
+        self._check_waits()
         # --- how far training has come
         self.cursor = Cursor()
         self.schedule = Schedule(Seat(0, 0, 1))
@@ -100,6 +103,11 @@ class Session:
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
         self._layout: Layout | StateError | None = None  # or why there can be none
+
+    def _check_waits(self) -> None:
+        for name in _WAITS_INSIDE:
+            if self.env is not None and self._options.ddp and self._options.ddp.get(name):
+                check_waits(f"join(ddp={{{name!r}: ...}})", self.backends[0])
 
     # --- coming and going -------------------------------------------------------------------
 

@@ -64,11 +64,15 @@ class GradientSync:
         ]
 
     def attach(self, group: Group) -> None:
-        """From now on gradients are averaged over this group."""
+        """From now on gradients are averaged over this group; WorldChanged if it is cut here."""
         self.detach()
         self._group = group
-        if group.size > 1:
-            self._wrapped = {id(module): self._wrap(module, group) for module in self._modules}
+        if group.size == 1:
+            return
+        for module in self._modules:
+            wrap = partial(self._wrap, module, group)
+            wrapped = wrap() if torch_private.DDP_IS_QUIET else group.waits.call(wrap)
+            self._wrapped[id(module)] = wrapped
 
     def _wrap(self, module: nn.Module, group: Group) -> DistributedDataParallel:
         # With find_unused_parameters or static_graph DDP waits for an all-reduce of its own.

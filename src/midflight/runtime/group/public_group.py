@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from midflight.errors import TorchUnsupported
 from midflight.runtime import torch_private
 from midflight.runtime.group.waits import Waits
 
@@ -31,6 +32,16 @@ _MEETINGS = (  # they end for nobody before all have begun them
     "barrier",
 )
 _OPERATIONS = (*_MEETINGS, "broadcast", "gather", "scatter", "reduce", "send", "recv")
+
+
+def check_waits(what: str, backend: str) -> None:
+    """Refuse what waits inside torch, if this torch is one in which no cut would end that."""
+    if backend == "gloo" and not torch_private.PYTHON_WORKS:
+        raise TorchUnsupported(
+            f"{what} needs torch 2.7 or later with gloo, and this is {torch.__version__}: if a "
+            "member is lost, others could wait for it in there for ever. Install a newer torch, or "
+            "do without: mf.join averages gradients by itself, and job.all_reduce other tensors"
+        )
 
 
 def cuttable(group: Any, gloo: Any, waits: Waits, quiet: frozenset[str] = frozenset()) -> Any:
