@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -245,6 +246,16 @@ def test_so_is_the_process_group_with_which_a_script_would_build_such_a_thing() 
     job._session.awaited = False
     with pytest.raises(TorchUnsupported, match=r"job\.process_group.*job\.all_reduce"):
         job.process_group  # noqa: B018
+
+
+def test_a_preparation_waits_for_the_next_step_boundary_until_it_is_abandoned() -> None:
+    job, coming = mf.join(model=MODEL), Group(world(2), "m0", "gloo")
+    job._session.ask_for_layout()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(job._session.layout, coming)
+        coming.cut()
+        with pytest.raises(mf.WorldChanged, match="step boundary"):
+            waiting.result(30.0)
 
 
 def test_a_member_that_is_lost_in_that_meeting_has_done_the_step_as_the_others_have(

@@ -46,7 +46,7 @@ from midflight.runtime.state.terms import Terms
 from midflight.runtime.state.values import Values
 
 _WAITS_INSIDE = ("find_unused_parameters", "static_graph")  # DDP waits for a collective of its own
-LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -350,10 +350,12 @@ class Session:
         self._layout_made.clear()
         self._layout_wanted.set()
 
-    def layout(self) -> Layout:
-        """Wait until it has."""
-        if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
-            raise WorldChanged("the training thread did not come to a step boundary")
+    def layout(self, group: Group) -> Layout:
+        """Wait until it has; the preparation ends with the request that it is for."""
+        while not self._layout_made.wait(POLL_SECONDS):
+            if group.is_cut:
+                raise WorldChanged("the training thread did not come to a step boundary in time")
+        assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout
         return self._layout
