@@ -7,6 +7,7 @@ MidflightError
 |-- ConnectionLost        the other side of a wire is gone
 |   `-- FrameForged       somebody on the way has changed what is said on it
 |-- Unreachable           nobody answers at an address
+|   `-- RunOver           nor will anybody: the run that was there has ended
 |-- StoreError            the store cannot do what was asked
 |   |-- StoreUnavailable  it does not answer
 |   |-- Conflict          somebody else changed the entry first
@@ -57,6 +58,10 @@ class FrameForged(ConnectionLost):
 
 class Unreachable(MidflightError):
     """Nobody answers at an address."""
+
+
+class RunOver(Unreachable):
+    """Nor will anybody: the run that was there has ended."""
 
 
 class StoreError(MidflightError):

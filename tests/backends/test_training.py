@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,7 +14,9 @@ from midflight.backends.training import NO_TRAINING, Questions, resize, status
 from midflight.controller.commands import AskResize
 from midflight.controller.events import Event, ResizeEnded
 from midflight.coordinator import client
-from midflight.coordinator.client import CoordinatorClient, Patience
+from midflight.coordinator.client import CoordinatorClient, Dial, Patience
+from midflight.coordinator.core.state import Phase, initial
+from midflight.coordinator.saved_state import Saving
 from midflight.errors import ConnectionLost, Unreachable
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import (
@@ -26,8 +28,10 @@ from midflight.protocol.messages import (
     StatusRequested,
 )
 from midflight.protocol.wire import AsyncWire, accept
-from midflight.run.dial import call_async
+from midflight.run.dial import call_async, call_or_tell_end
 from midflight.rundir import RunDir
+from midflight.store.urls import open_store
+from tests.simulation.loop import SimLoop
 
 MEMBERS = (
     MemberStatus("m1", 0, "demo-worker-0", 11, 5, "active"),
@@ -205,6 +209,111 @@ def test_a_question_that_was_asked_before_is_asked_until_it_is_answered(tmp_path
         assert [(request.id, request.timeout) for request in fake.heard] == [("scale-1", 0.0)] * 2
 
     play(scene)
+
+
+class FakeWire:
+    """A wire on which the coordinator says one thing, and hangs up."""
+
+    def __init__(self, *words: object) -> None:
+        self._words = list(words)
+
+    def send(self, message: object) -> None:
+        pass
+
+    async def receive(self) -> object:
+        if not self._words:
+            raise ConnectionLost("gone")
+        return self._words.pop(0)
+
+    def close(self) -> None:
+        pass
+
+
+DAY = 24 * 3600.0
+
+
+def away(loop: SimLoop, until: float, *said_before: object) -> Dial:
+    """A coordinator that hears the request, is away until then, and says that it is done."""
+    wires = [FakeWire(*said_before)]
+
+    async def dial() -> AsyncWire:
+        if wires:
+            return cast(AsyncWire, wires.pop())
+        if loop.time() < until:
+            raise Unreachable("nobody answers")
+        return cast(AsyncWire, FakeWire(DONE))
+
+    return dial
+
+
+@pytest.mark.parametrize("said", [(), (Progress("switching"),)])
+def test_once_asked_the_coordinators_answer_alone_decides_however_long_it_is_away(
+    said: Call,
+) -> None:
+    loop = SimLoop()
+    began = loop.time()
+    try:
+        asking = resize(away(loop, began + 3 * DAY, *said), size(4, 20), lambda line: None)
+        assert loop.run_until_complete(asking) == (True, DONE.detail)
+        assert 3 * DAY <= loop.time() - began < 3 * DAY + 5, "it was not asked again soon enough"
+        assert loop.events < 10 * DAY, "nor all the time"
+    finally:
+        loop.end()
+
+
+def test_a_person_who_waits_is_told_that_the_change_may_still_be_made() -> None:
+    loop = SimLoop()
+    try:
+        client = CoordinatorClient(away(loop, loop.time() + DAY))
+        asking = client.resize(ResizeRequested(4, 0, 0, (), 20), patience=Patience(5.0, 60.0))
+        with pytest.raises(Unreachable, match="it may still be made"):
+            loop.run_until_complete(asking)
+    finally:
+        loop.end()
+
+
+def test_a_run_whose_end_was_saved_without_an_answer_is_not_waited_for(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder, [Progress("switching")]) as fake:
+            asking = asyncio.create_task(
+                resize(partial(call_or_tell_end, folder), size(4, 20), lambda line: None)
+            )
+            while not fake.heard:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            save_end(folder)
+        ok, detail = await asking
+        assert not ok
+        assert "the run is over (succeeded)" in detail
+
+    play(scene)
+
+
+def test_a_run_that_starts_again_is_waited_for_though_the_one_before_has_ended(
+    tmp_path: Path,
+) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        folder.make_token()
+        folder.write_spec(JobSpec("demo", ("sh",), 1, 1, 9))
+        save_end(folder)
+        asking = asyncio.create_task(
+            resize(partial(call_or_tell_end, folder), size(4, 20), lambda line: None)
+        )
+        await asyncio.sleep(0)
+        async with coordinator(folder, [DONE]):
+            assert await asking == (True, DONE.detail)
+
+    play(scene)
+
+
+def save_end(folder: RunDir) -> None:
+    spec = folder.read_spec()
+    with open_store(folder.store_url) as store:
+        saving = Saving(store, spec.name, folder.read_token())
+        saving.save(replace(initial(spec, 0.0), phase=Phase.SUCCEEDED), 0.0)
 
 
 def test_a_coordinator_that_says_nothing_is_dialled_again(

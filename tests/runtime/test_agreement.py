@@ -107,6 +107,14 @@ def test_weights_that_differ_are_put_right_and_the_tensor_is_named(groups: list[
     assert same_weights(*members)
 
 
+def test_a_single_value_of_a_large_tensor_is_enough(groups: list[Group]) -> None:
+    members = [Member(), Member(), Member()]
+    with torch.no_grad():
+        members[1].model[0].weight[0, 0] *= 1.001
+    assert received(enter(groups, *members)[1]).differed == "the values of model[0.weight] differ"
+    assert same_weights(*members)
+
+
 def test_the_statistics_of_a_step_that_did_not_happen_are_no_difference(
     groups: list[Group],
 ) -> None:

@@ -16,9 +16,8 @@ class FakeStream:
         self.ordered: list[Any] = []
 
     def wait_for(self, device: torch.device) -> None:
-        for action in self.ordered:
-            action()
-        self.ordered.clear()
+        while self.ordered:
+            self.ordered.pop(0)()
 
 
 class FakeNccl:
@@ -49,3 +48,23 @@ def test_a_fake_device_has_all_of_it_when_finish_returns(monkeypatch: pytest.Mon
     receiving.add(room)
     receiving.finish()
     assert torch.equal(room, torch.full((10,), 7, dtype=torch.uint8))
+
+
+def test_bytes_count_as_moved_when_the_device_has_them_and_not_when_they_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The heartbeats tell them, and a transfer that comes on is given more time."""
+    stream, counts = FakeStream(), list[int]()
+    before = channel.bytes_moved()
+
+    def wait_for(device: torch.device) -> None:
+        counts.append(channel.bytes_moved() - before)
+        stream.wait_for(device)
+
+    monkeypatch.setattr(channel, "wait_for_device", wait_for)
+    monkeypatch.setattr(channel, "MESSAGE", 4)
+    receiving = Channel(FakeNccl(stream), 0, "recv", 0)
+    receiving.add(torch.zeros(10, dtype=torch.uint8))
+    receiving.finish()
+    assert counts == [0, 4, 8, 10], "before each of three messages, and at the end"
+    assert channel.bytes_moved() - before == 10

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from tests.runtime.keys import Keys, world
 
 SECONDS = 30.0
 pytestmark = pytest.mark.skipif(
-    "init_sync" not in torch_private.QUIET_DDP,
+    not torch_private.DDP_IS_QUIET,
     reason="with this torch no member can build its DDP alone, as some of these do",
 )
 BUCKETS = 3  # of the model: each layer is one
@@ -29,12 +30,14 @@ BUCKETS = 3  # of the model: each layer is one
 class Side:
     """One member: its model, its gradients' average, and what it was told about broken groups."""
 
-    def __init__(self, group: Group, **options: Any) -> None:
+    def __init__(self, group: Group, *, averages: bool = True, **options: Any) -> None:
         torch.manual_seed(0)
         self.group = group
         self.model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(BUCKETS)), nn.BatchNorm1d(4))
         self.broken: list[BaseException] = []
-        self.sync = GradientSync({"model": self.model}, options, self.broken.append)
+        self.sync = GradientSync(
+            {"model": self.model}, options if averages else False, self.broken.append
+        )
         self.sync.attach(group)
 
     def backward(self, value: float = 1.0) -> None:
@@ -104,6 +107,21 @@ def test_a_cut_raises_out_of_a_scripts_backward_and_leaves_no_gradients(
     assert "job.check()" in str(error)
     assert side.gradients == [None] * len(side.gradients)
     assert len(side.broken) == 1
+
+
+def test_a_cut_ends_the_wait_of_an_older_torch_that_compares_parameters_with_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch_private, "PYTHON_WORKS", False)
+    monkeypatch.setattr(torch_private, "DDP_IS_QUIET", False)
+    monkeypatch.setitem(torch_private.QUIET_DDP, "init_sync", True)
+    groups = connected()
+    try:
+        error = cut_while_waiting(groups[0], lambda: Side(groups[0]))
+        assert type(error) is WorldChanged
+    finally:
+        for group in groups:
+            group.cut()
 
 
 def test_a_backward_pass_after_the_cut_raises_as_well(pair: tuple[Group, Group]) -> None:
@@ -183,6 +201,50 @@ def test_a_step_that_did_not_happen_leaves_no_trace_in_batch_norm(
     assert not same(statistics(sides[0]), once)
     sides[0].sync.rewind()
     assert same(statistics(sides[0]), once)
+
+
+def test_nor_where_the_script_averages_by_itself() -> None:
+    side = Side(Group(world(2), "m0", "gloo"), averages=False)
+    for _ in range(2):
+        side.sync.begin()
+        side.backward()
+        side.sync.complete()
+    twice = statistics(side)
+    side.sync.begin()
+    side.backward()
+    assert not same(statistics(side), twice)
+    side.sync.rewind()
+    assert same(statistics(side), twice)
+
+
+def test_nor_in_a_world_of_one_that_ends_between_two_micro_batches() -> None:
+    """A notice may bring a switch forward into the step under way, whose group is cut then."""
+    side = Side(Group(world(1), "m0", "gloo"))
+    before = statistics(side)
+    side.sync.expect(replace(issued(1.0), last_micro=False))
+    side.backward()
+    assert not same(statistics(side), before)
+    side.sync.rewind()
+    assert same(statistics(side), before)
+
+
+def test_nothing_is_copied_for_steps_that_change_no_buffers_or_are_never_repeated() -> None:
+    copies: list[Side] = []
+
+    def copied_in_three_steps(side: Side, *, training: bool) -> int:
+        side.model.train(training)
+        copy, count = side.sync._buffers.values, len(copies)
+        side.sync._buffers.values = lambda: (copies.append(side), copy())[1]
+        for _ in range(3):
+            side.sync.expect(issued(1.0))
+            side.backward()
+            side.sync.complete()
+        return len(copies) - count
+
+    alone, two = Group(world(1), "m0", "gloo"), Group(world(2), "m0", "gloo")
+    assert copied_in_three_steps(Side(alone), training=True) == 0
+    assert copied_in_three_steps(Side(two, averages=False), training=False) == 1
+    assert copied_in_three_steps(Side(two, averages=False), training=True) == 3
 
 
 def test_what_a_script_does_to_buffers_between_two_steps_is_not_undone(

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,6 +55,24 @@ def test_a_group_that_cannot_be_built_and_is_cut_does_not_keep_the_next_one_wait
     assert [answer.result(SECONDS) for answer in heard] == [[[0], [1]], [[0], [1]]]
     first.cut()
     second.cut()
+
+
+class OverKeys(Keys):
+    """Notes how long they would have been waited for, and gives up."""
+
+    seconds = 0.0
+
+    def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
+        self.seconds = timeout
+        raise WorldChanged("given up")
+
+
+def test_more_members_have_more_time_to_connect() -> None:
+    few, many = OverKeys(), OverKeys()
+    for size, keys in ((3, few), (2003, many)):
+        with pytest.raises(WorldChanged):
+            Group(world(size), "m1", "gloo").connect(keys)
+    assert many.seconds >= few.seconds + 2000 * groups.CONNECT_SECONDS_EACH - 1
 
 
 def test_a_group_that_was_cut_before_it_is_built_is_not_built() -> None:

@@ -1,14 +1,22 @@
 """A job of one process, without an agent: what it does, and refuses, when its world is broken."""
 
 import contextlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 import midflight as mf
 from midflight import leaving
+from midflight.errors import TorchUnsupported
+from midflight.protocol.environment import WorkerEnv
+from midflight.runtime import torch_private
 from midflight.runtime.group import reduction
 from midflight.runtime.group.process_group import Group
+from midflight.runtime.group.public_group import cuttable
 from midflight.runtime.membership.member import Dismissed, Order
 from tests.runtime.keys import world
 
@@ -136,10 +144,16 @@ def test_a_member_that_is_dismissed_does_not_say_that_it_has_finished(
 
 
 class FakeGroup(Group):
-    """Of two members, of which the other one is always there."""
+    """Of two members, of which the other one is always there: collectives are gloo's, of one."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, seen: bool = True) -> None:
+        """`seen`: whether collectives on the script's group are, as on all but NCCL's."""
         super().__init__(world(2), "m0", "gloo")
+        store = dist.HashStore()
+        gloo = torch_private.gloo_backend(store, 0, 1, "127.0.0.1", 30.0)
+        self.pg = dist.ProcessGroup(store, 0, 1)
+        torch_private.assemble(self.pg, "fake", {"cpu": ("gloo", gloo)}, "gloo")
+        self.public = cuttable(self.pg, gloo, self.waits) if seen else self.pg
         self.met: list[list[int]] = []
 
     def gather(self, numbers: list[int]) -> list[list[int]]:
@@ -163,11 +177,94 @@ def test_members_that_average_nothing_in_a_step_meet_at_its_end() -> None:
         assert group.met == [[0], [2]]
 
 
-def test_a_script_that_asks_for_the_process_group_keeps_the_members_together_itself() -> None:
+COLLECTIVES: dict[str, Callable[[Any], Any]] = {
+    "all-reduce": lambda group: group.allreduce([torch.ones(1)]),
+    "barrier": lambda group: group.barrier(),
+    "broadcast": lambda group: group.broadcast([torch.ones(1)]),
+}
+
+
+@pytest.mark.parametrize("collective", [None, *COLLECTIVES])
+@pytest.mark.parametrize("hand_written", [True, False])
+def test_a_collective_of_all_members_on_the_process_group_keeps_them_together(
+    collective: str | None, hand_written: bool
+) -> None:
+    """A broadcast does not: whoever gives something away goes on."""
     optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
     with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
-        group = job._session.driver.group = FakeGroup()
-        assert job.process_group is None  # of a fake
-        for batch in job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1):
-            job.step(MODEL(batch.data).sum())
-        assert group.met == []
+        fake = job._session.driver.group = FakeGroup()
+        batches = job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1)
+        job.check()
+        for step in range(2):
+            if not hand_written:
+                next(batches)
+            with job.guard():
+                group = job.process_group
+                if collective is not None:
+                    COLLECTIVES[collective](group).wait()
+            if hand_written:
+                job.check()
+            else:
+                job.step(MODEL(torch.ones(2)).sum())
+            assert job.step_number == step + 1
+        assert fake.met == ([] if collective in ("all-reduce", "barrier") else [[0], [1]])
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_where_its_collectives_cannot_be_seen_a_script_that_asks_for_the_group_is_trusted(
+    asks: bool,
+) -> None:
+    with mf.join(model=MODEL, ddp=False) as job:
+        fake = job._session.driver.group = FakeGroup(seen=False)
+        job.check()
+        if asks:
+            assert job.process_group is fake.pg
+        job.check()
+        assert fake.met == ([] if asks else [[0]])
+
+
+@pytest.fixture
+def old_torch_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = WorkerEnv("run", "m0", "h", 0, "127.0.0.1", "127.0.0.1:1", "", 1.0, 1.0, "")
+    for name, value in env.to_env().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch_private, "PYTHON_WORKS", False)
+
+
+@pytest.mark.usefixtures("old_torch_in_a_job")
+@pytest.mark.parametrize("option", ["find_unused_parameters", "static_graph"])
+def test_what_would_wait_where_no_cut_ends_it_is_refused_at_the_start(option: str) -> None:
+    with pytest.raises(TorchUnsupported, match=rf"{option}.*2\.7 or later with gloo"):
+        mf.join(model=MODEL, ddp={option: True})
+    mf.join(model=MODEL, ddp={option: False})
+    mf.join(model=MODEL, ddp={option: True}, backend="nccl")  # an abort ends its waits
+
+
+@pytest.mark.usefixtures("old_torch_in_a_job")
+def test_so_is_the_process_group_with_which_a_script_would_build_such_a_thing() -> None:
+    job = mf.join(model=MODEL, ddp=False)
+    job._session.awaited = False
+    with pytest.raises(TorchUnsupported, match=r"job\.process_group.*job\.all_reduce"):
+        job.process_group  # noqa: B018
+
+
+def test_a_preparation_waits_for_the_next_step_boundary_until_it_is_abandoned() -> None:
+    job, coming = mf.join(model=MODEL), Group(world(2), "m0", "gloo")
+    job._session.ask_for_layout()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(job._session.layout, coming)
+        coming.cut()
+        with pytest.raises(mf.WorldChanged, match="step boundary"):
+            waiting.result(30.0)
+
+
+def test_a_member_that_is_lost_in_that_meeting_has_done_the_step_as_the_others_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The script has gone through it already, and needed nobody for it."""
+    with mf.join(model=MODEL, ddp=False) as job:
+        fake = job._session.driver.group = FakeGroup()
+        job.check()
+        monkeypatch.setattr(fake, "gather", lambda _: fake.waits.end() or fake.waits.check())
+        job.check()
+        assert job.step_number == 1

@@ -51,7 +51,7 @@ class Trainer:
 
     def ask_for_layout(self) -> None: ...
 
-    def layout(self) -> Layout:
+    def layout(self, group: Group) -> Layout:
         raise NotImplementedError
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from midflight.errors import StateError
 from midflight.runtime.group import process_group as groups
+from midflight.runtime.group.process_group import Group
 from midflight.runtime.membership.driver import block
 from midflight.runtime.membership.next_world import Coming
 from midflight.runtime.state.holdings import Holdings
@@ -32,7 +33,7 @@ class Giver:
     def ask_for_layout(self) -> None:
         """It is made when it is wanted."""
 
-    def layout(self) -> Layout:
+    def layout(self, group: Group) -> Layout:
         return self.holdings.capture({}).layout
 
 

@@ -25,11 +25,10 @@ from midflight.protocol.messages import Status
 from midflight.protocol.views import JobView
 from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
-from midflight.run.saved import ENDED, last_status
+from midflight.run.saved import OVER, last_status
 from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
-OVER = {phase.value for phase in ENDED}
 _PAUSE = 0.1
 
 

@@ -5,6 +5,8 @@ coordinator answers every one: until the switch is published it takes the change
 afterwards it answers when the change is done. So a client waits as long as it hears the
 coordinator, which repeats every second how far the request is. When the line breaks it dials again
 and asks again under the same id: nothing is done twice, and an answer that was lost is given again.
+However long nobody answers, the members may carry out a switch that was published: so only a client
+that a person waits for gives up, and says that it does not know.
 """
 
 import asyncio
@@ -12,7 +14,8 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from midflight.errors import ConnectionLost, ProtocolError, Unreachable, UsageError
+from midflight import backoff
+from midflight.errors import ConnectionLost, ProtocolError, RunOver, Unreachable, UsageError
 from midflight.protocol.messages import (
     Progress,
     RequestEnded,
@@ -25,12 +28,14 @@ from midflight.protocol.wire import AsyncWire
 
 STATUS_SECONDS = 3.0
 SILENT_SECONDS = 10.0  # without a word, the line counts as broken
-UNKNOWN_SECONDS = 600.0  # without an answer, nobody will ever say what became of a request
-_PAUSE = 0.1
+_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _AGAIN = (Unreachable, ConnectionLost, UsageError)  # not up yet, or being started again
 
 Dial = Callable[[], Awaitable[AsyncWire]]
-"""Opens a wire to the coordinator, wherever it is now; raises Unreachable if there is none."""
+"""Opens a wire to the coordinator, wherever it is now.
+
+Raises Unreachable if there is none, and RunOver if there will be none.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Patience:
     """How long a client waits for a coordinator that says nothing."""
 
     reach: float  # seconds until it can be asked at all
-    answer: float = UNKNOWN_SECONDS  # once it was asked: seconds without a word
+    answer: float | None = None  # once it was asked: seconds without a word; None: any number
     asked_before: bool = False  # by somebody who is gone, so that it may know the request
 
 
@@ -70,8 +75,8 @@ class CoordinatorClient:
     ) -> RequestEnded:
         """How the request ended, by the coordinator's own word.
 
-        Raises Unreachable if it could not be asked in time, or if nobody has answered for too
-        long: then the change may be carried out all the same.
+        Raises Unreachable if it could not be asked in time, if the run is over without an answer,
+        or if nobody has answered for too long: then the change may be carried out all the same.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + request.timeout
@@ -80,6 +85,7 @@ class CoordinatorClient:
         request = replace(request, id=request.id or uuid.uuid4().hex)
         attempt = _Attempt(request, progress, loop.time(), patience.asked_before)
         while True:
+            pause = attempt.pause()
             try:
                 wire = await self._call()
                 try:
@@ -87,16 +93,19 @@ class CoordinatorClient:
                 finally:
                     wire.close()
             except _AGAIN as error:
-                if not attempt.sent and loop.time() + _PAUSE >= reach_by:
+                if not attempt.sent and loop.time() + pause >= reach_by:
                     within = f"{patience.reach:.{0 if patience.reach >= 1 else 1}f} s"
                     text = f"the training could not be asked within {within}: {error}"
                     raise Unreachable(text) from None
-                if attempt.sent and loop.time() - attempt.heard_at > patience.answer:
+                if attempt.sent and isinstance(error, RunOver):
+                    raise
+                silent = loop.time() - attempt.heard_at
+                if attempt.sent and patience.answer is not None and silent > patience.answer:
                     raise Unreachable(
                         f"the coordinator has not said for {patience.answer:g} s what became of "
                         f"the change ({error}); it may still be made"
                     ) from None
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(pause)
 
     async def ask(self, request: ResizeRequested) -> None:
         """Ask, and do not wait for the answer; raises Unreachable if nobody is there."""
@@ -136,8 +145,14 @@ class _Attempt:
         self._request = request
         self._progress = progress
         self._shown = ""
+        self._failures = 0  # of attempts to hear something, since it was asked
         self.heard_at = now
         self.sent = asked_before
+
+    def pause(self) -> float:
+        """Before the next attempt; as long as it was not asked, a run that starts is not missed."""
+        self._failures += self.sent
+        return backoff.pause(_PAUSE, _LONGEST_PAUSE, max(self._failures - 1, 0))
 
     async def run(self, wire: AsyncWire, seconds: float) -> RequestEnded:
         wire.send(replace(self._request, timeout=max(seconds, 0.0)))
@@ -160,4 +175,5 @@ class _Attempt:
         except TimeoutError:
             raise ConnectionLost(f"not a word for {SILENT_SECONDS:g} s") from None
         self.heard_at = asyncio.get_running_loop().time()
+        self._failures = 0
         return message

@@ -1,8 +1,11 @@
 """Calling a run's coordinator as a client: from the command line, and from the launcher."""
 
-from midflight.errors import MidflightError, Unreachable
+import asyncio
+
+from midflight.errors import MidflightError, RunOver, Unreachable
 from midflight.protocol.wire import AsyncWire, SyncWire, dial, dial_blocking
 from midflight.run.addresses import reach
+from midflight.run.saved import OVER, last_status
 from midflight.rundir import RunDir
 
 CALLER = "midflight"
@@ -21,6 +24,20 @@ def call(folder: RunDir) -> SyncWire:
 
 async def call_async(folder: RunDir) -> AsyncWire:
     return await dial(_address(folder), "client", CALLER, folder.read_token())
+
+
+async def call_or_tell_end(folder: RunDir) -> AsyncWire:
+    """As `call_async`; raises RunOver if nobody answers and the run's end was saved."""
+    try:
+        return await call_async(folder)
+    except MidflightError as error:
+        try:
+            last = await asyncio.to_thread(last_status, folder)
+        except MidflightError:  # what was saved cannot be read now
+            raise error from None
+        if last is None or last.phase not in OVER:
+            raise
+    raise RunOver(f"the run is over ({last.phase}), and nobody has said what became of the change")
 
 
 def _address(folder: RunDir) -> str:

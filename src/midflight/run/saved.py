@@ -11,6 +11,7 @@ from midflight.rundir import RunDir
 from midflight.store.urls import open_store
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED)
+OVER = frozenset(phase.value for phase in ENDED)  # as a Status names them
 
 
 def saved_state(store_url: str, name: str, secret: bytes) -> State | None:

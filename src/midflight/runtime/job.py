@@ -27,6 +27,7 @@ from midflight.runtime.data.plan import Plan
 from midflight.runtime.data.sampler import ElasticBatchSampler
 from midflight.runtime.gradients.ddp import LOST
 from midflight.runtime.group import reduction
+from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.session import Options, Session
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.values import Values
@@ -247,10 +248,11 @@ class Job:
 
     def _keep_together(self) -> None:
         """All members do a step, or none does. Where nothing else sees to that, they meet here."""
-        session = self._session
-        own = session.met or self._group_given == session.group.generation
-        if not own and not session.sync.communicates:
-            session.group.gather([session.cursor.step])
+        group = self._session.group
+        unseen = group.public is group.pg  # then a script that has asked for it is trusted
+        if group.waits.met or (unseen and self._group_given == group.generation):
+            return
+        group.gather([self._session.cursor.step])
 
     def apply(self) -> bool:
         """The second half: the optimizer's step. True: the step is complete."""
@@ -291,10 +293,13 @@ class Job:
         before = session.group.world
         hand_written = self._checked and session.issued is None and not self._counted
         if hand_written and not session.driver.broken:
+            with suppress(WorldChanged), session.collective():
+                self._keep_together()  # if somebody is lost only here, the step has happened
             session.complete()
             self._last_completed = True
         self._checked, self._counted = True, False
         session.boundary()
+        session.group.waits.met = False
         session.sync.begin()
         return session.group.world != before
 
@@ -304,6 +309,8 @@ class Job:
     def process_group(self) -> Any:
         """The torch process group of the present world; None in a world of one."""
         group = self._settled.group
+        if self._session.env is not None:
+            check_waits("job.process_group", group.backend)
         self._group_given = group.generation
         return group.public
 
@@ -324,7 +331,6 @@ class Job:
         session = self._session
         if session.driver.broken or session.overtaken:
             raise WorldChanged("the others go on without this: continue to the next step boundary")
-        session.met = True
         with session.collective():
             yield
             reduction.wait_for_device(session.group, self._device)

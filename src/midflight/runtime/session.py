@@ -34,6 +34,7 @@ from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.gradients.ddp import GradientSync
 from midflight.runtime.gradients.deterministic import ExactSync
 from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.membership.driver import Driver, block
 from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state import checkpoint
@@ -44,7 +45,8 @@ from midflight.runtime.state.layout import Layout, Snapshot
 from midflight.runtime.state.terms import Terms
 from midflight.runtime.state.values import Values
 
-LAYOUT_SECONDS = 600.0  # how long a preparation waits for the next step boundary
+_WAITS_INSIDE = ("find_unused_parameters", "static_graph")  # DDP waits for a collective of its own
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Session:
         self.equality = Equality(options.verify_every)
         self.env = WorkerEnv.from_env(os.environ)
         self._options = options
+        self._check_waits()
         # --- how far training has come
         self.cursor = Cursor()
         self.schedule = Schedule(Seat(0, 0, 1))
@@ -90,7 +93,6 @@ class Session:
         self._ledger = Ledger("", "")
         # --- the step under way
         self.issued: Issued | None = None  # the micro batch that was handed out
-        self.met = False  # the script has used a collective in this step
         self.waiting = False  # in a collective; told with the heartbeats
         self._own = (0, 0)  # samples of this step so far, and their checksum
         # --- where this member stands
@@ -101,6 +103,11 @@ class Session:
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
         self._layout: Layout | StateError | None = None  # or why there can be none
+
+    def _check_waits(self) -> None:
+        for name in _WAITS_INSIDE:
+            if self.env is not None and self._options.ddp and self._options.ddp.get(name):
+                check_waits(f"join(ddp={{{name!r}: ...}})", self.backends[0])
 
     # --- coming and going -------------------------------------------------------------------
 
@@ -218,7 +225,7 @@ class Session:
             if not self.equality.same_plan and not self._compare_plans():
                 return False
             self._own = (0, 0)
-            self.met = False
+            self.group.waits.met = False
             self.clear_gradients()
         self.issued = issued
         self.sync.expect(issued)
@@ -241,6 +248,7 @@ class Session:
         """The step under way has happened."""
         issued, self.issued = self.issued, None
         self.sync.complete()
+        self.group.waits.met = False
         self.holds_state = True
         self._trained_in = self.group.generation
         if issued is None:
@@ -342,10 +350,12 @@ class Session:
         self._layout_made.clear()
         self._layout_wanted.set()
 
-    def layout(self) -> Layout:
-        """Wait until it has."""
-        if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
-            raise WorldChanged("the training thread did not come to a step boundary")
+    def layout(self, group: Group) -> Layout:
+        """Wait until it has; the preparation ends with the request that it is for."""
+        while not self._layout_made.wait(POLL_SECONDS):
+            if group.is_cut:
+                raise WorldChanged("the training thread did not come to a step boundary in time")
+        assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout
         return self._layout
@@ -356,8 +366,6 @@ def _gradient_sync(
 ) -> GradientSync | ExactSync:
     if options.deterministic is not None:
         return ExactSync(modules, options.deterministic)
-    if options.ddp is False:
-        return GradientSync({}, {}, on_break)
     return GradientSync(modules, options.ddp, on_break)
 
 

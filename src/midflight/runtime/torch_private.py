@@ -3,7 +3,7 @@
 Torch may change these without notice. `INTERFACES` lists them, `check` raises an error that names
 the missing ones before anything is trained, and `tests/runtime/test_torch_private.py` proves what
 each has to do. The wrappers below are all that the rest of Midflight uses. What differs between
-supported versions of torch (`PYTHON_WORKS`, `QUIET_DDP`) is decided here too.
+supported versions of torch (`PYTHON_WORKS`, `DDP_IS_QUIET`) is decided here too.
 """
 
 import inspect
@@ -97,8 +97,9 @@ PYTHON_WORKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= 
 _DDP_OPTIONS = inspect.signature(DistributedDataParallel.__init__).parameters
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers"
 # A DDP that leaves buffers alone, and does not compare the members' parameters first: they are
-# equal already. (Torch before 2.7 compares them all the same.)
-QUIET_DDP = {_BUFFERS: False, **({"init_sync": False} if "init_sync" in _DDP_OPTIONS else {})}
+# equal already. (Torch before 2.7 compares them all the same, and waits for the others there.)
+DDP_IS_QUIET = "init_sync" in _DDP_OPTIONS
+QUIET_DDP = {_BUFFERS: False, **({"init_sync": False} if DDP_IS_QUIET else {})}
 
 
 def check() -> None:

@@ -31,7 +31,7 @@ from midflight.controller.state import Cluster, Job, Node
 from midflight.coordinator.client import Dial
 from midflight.errors import MidflightError, NotFound
 from midflight.protocol.views import GpuView
-from midflight.run.dial import call_async
+from midflight.run.dial import call_or_tell_end
 from midflight.rundir import RunDir
 
 HOSTS_AGAIN = 1.0  # seconds until a hostfile that could not be written is tried again
@@ -79,7 +79,7 @@ class LocalMachine:
         return str(self._jobs.folder(job.key).path)
 
     def dial(self, job: Job) -> Dial:
-        return partial(call_async, RunDir(self._jobs.folder(job.key).run))
+        return partial(call_or_tell_end, RunDir(self._jobs.folder(job.key).run))
 
     def expects_run(self, job: Job) -> bool:
         run = RunDir(self._jobs.folder(job.key).run)

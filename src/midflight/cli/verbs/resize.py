@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from midflight.arguments import count_from
 from midflight.cli import flags, program, scale_operations
 from midflight.cli.cluster import is_kubernetes
-from midflight.cli.runs import OVER, choose_training, client_of, is_live_run
+from midflight.cli.runs import choose_training, client_of, is_live_run
 from midflight.console import say
 from midflight.coordinator.client import Patience
 from midflight.errors import JobFailed, Unreachable, UsageError
 from midflight.protocol.messages import ResizeRequested
-from midflight.run.saved import last_status
+from midflight.run.saved import OVER, last_status
 from midflight.rundir import RunDir
 
 PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.cli import flags, program
-from midflight.cli.runs import OVER, client_of, known_run
+from midflight.cli.runs import client_of, known_run
 from midflight.errors import JobFailed, Unreachable
 from midflight.run.claim import end_abandoned, has_launcher
 from midflight.run.processes import find_agents
 from midflight.run.record import read_record
-from midflight.run.saved import last_status
+from midflight.run.saved import OVER, last_status
 from midflight.rundir import RunDir
 
 TIMEOUT = 60.0

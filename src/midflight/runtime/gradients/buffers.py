@@ -1,9 +1,10 @@
 """The modules' buffers (BatchNorm's statistics, say): rank 0's after each step, undone with it.
 
-A forward pass changes buffers, and a step that did not happen must leave no trace in them. They
-are broadcast at the end of each step as flat tensors, one for each kind, and those tensors are
-what the next step began with. So nothing is copied for the sake of a repeated step, unless the
-script has changed a buffer between two steps, which the tensors' version counters tell.
+A forward pass changes buffers, and a step that did not happen must leave no trace in them. Where
+gradients are averaged, buffers are broadcast at the end of each step as flat tensors, one for each
+kind, and those tensors are what the next step began with. So nothing is copied for the sake of a
+repeated step, unless somebody has changed a buffer since the last copy, which the tensors' version
+counters tell: the script between two steps, or, where nothing is broadcast, the step itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from midflight.runtime import torch_private
 from midflight.runtime.group.process_group import Group
@@ -20,7 +22,8 @@ Values = list[Tensor]  # flat, one for each kind of buffers
 
 class Buffers:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        kinds = by_kind(b for m in modules.values() for b in m.buffers() if b.numel())
+        buffers = (b for m in modules.values() for b in m.buffers())
+        kinds = by_kind(b for b in buffers if not is_lazy(b) and b.numel())
         self._kinds = list(kinds.values())
         self._before: Values = []  # as they were when the step under way began
         self._after: Values = []  # as that step leaves them, if it completes
@@ -29,12 +32,15 @@ class Buffers:
 
     def begin(self) -> None:
         """A step begins, perhaps the same one again."""
-        if not self._after or self._versions != self._count_changes():
-            self._after = self.values()
+        versions = self._count_changes()
+        if not self._after or self._versions != versions:
+            self._after, self._versions = self.values(), versions
         self._before, self._after = self._after, []
         self._under_way = True
 
     def complete(self) -> None:
+        if self._under_way and not self._after and self._versions == self._count_changes():
+            self._after = self._before  # the step has left them alone
         self._under_way = False
 
     def rewind(self) -> None:

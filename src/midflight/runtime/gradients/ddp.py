@@ -10,7 +10,7 @@ that lie there are not averaged.
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -35,13 +35,15 @@ class GradientSync:
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] | Literal[False],
         on_break: Callable[[BaseException], None],
     ) -> None:
+        """`options`: of DDP; False: the script averages by itself, and only buffers are undone."""
+        averaged = modules if options is not False else {}
         self._names = {id(m): name for name, m in modules.items()}
-        self._modules = [m for m in modules.values() if _trainable(m)]
+        self._modules = [m for m in averaged.values() if _trainable(m)]
         self._buffers = Buffers(modules)
-        self._options = {**torch_private.QUIET_DDP, **options}
+        self._options = {**torch_private.QUIET_DDP, **(options or {})}
         self._on_break = on_break
         self._group: Group | None = None
         self._wrapped: dict[int, DistributedDataParallel] = {}
@@ -62,11 +64,15 @@ class GradientSync:
         ]
 
     def attach(self, group: Group) -> None:
-        """From now on gradients are averaged over this group."""
+        """From now on gradients are averaged over this group; WorldChanged if it is cut here."""
         self.detach()
         self._group = group
-        if group.size > 1:
-            self._wrapped = {id(module): self._wrap(module, group) for module in self._modules}
+        if group.size == 1:
+            return
+        for module in self._modules:
+            wrap = partial(self._wrap, module, group)
+            wrapped = wrap() if torch_private.DDP_IS_QUIET else group.waits.call(wrap)
+            self._wrapped[id(module)] = wrapped
 
     def _wrap(self, module: nn.Module, group: Group) -> DistributedDataParallel:
         # With find_unused_parameters or static_graph DDP waits for an all-reduce of its own.
@@ -90,7 +96,7 @@ class GradientSync:
         if bucket.is_last() and not self.prescaled:
             torch_private.after_backward(partial(self._conclude, group, buffer.device))
         try:
-            work = group.pg.allreduce([buffer], _SUM)
+            work = group.all_reduce(buffer, _SUM)
         except RuntimeError as error:
             return group.waits.failed(error, buffer)
         return group.waits.future(work, buffer)
@@ -128,15 +134,14 @@ class GradientSync:
         for hook in self._hooks:
             hook.remove()
 
-    @property
-    def communicates(self) -> bool:
-        """Whether all members meet in each step."""
-        return bool(self._wrapped)
-
     def begin(self) -> None:
-        """A step begins, perhaps the same one again."""
+        """A step of a hand-written loop begins, perhaps the same one again."""
         self._armed.clear()
-        if self._wrapped:  # alone, no step is repeated
+        self._keep_buffers(may_end_halfway=False)
+
+    def _keep_buffers(self, *, may_end_halfway: bool) -> None:
+        """For the case that the step is repeated; alone, one of a single part never is."""
+        if may_end_halfway or (self._group is not None and self._group.size > 1):
             self._buffers.begin()
 
     def complete(self) -> None:
@@ -164,7 +169,7 @@ class GradientSync:
     def expect(self, issued: Issued) -> None:
         """What the coming forward and backward passes are for: only a step's last one syncs."""
         if issued.micro == 0:
-            self.begin()
+            self._keep_buffers(may_end_halfway=not issued.last_micro)
         self._sync = issued.last_micro
         self._empty = not issued.weight
         self._armed.clear()
@@ -202,7 +207,7 @@ class GradientSync:
             flat = torch.cat([gradient.reshape(-1).to(exact) for gradient in gradients])
             if self._empty:
                 flat.zero_()
-            group.waits.wait(group.pg.allreduce([flat], _SUM), flat)
+            group.waits.wait(group.all_reduce(flat, _SUM), flat)
             parts = flat.split([gradient.numel() for gradient in gradients])
             for param, part in zip(params, parts, strict=True):
                 param.grad = part.view_as(param).to(param.dtype)

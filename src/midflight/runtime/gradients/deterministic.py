@@ -47,11 +47,6 @@ class ExactSync:
     def detach(self) -> None:
         self._group = None
 
-    @property
-    def communicates(self) -> bool:
-        """Whether all members meet in each step."""
-        return bool(self._kinds)
-
     def begin(self) -> None:
         """A step of a hand-written loop begins, whose gradients would be nobody's business."""
         if self._kinds:

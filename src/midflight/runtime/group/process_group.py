@@ -25,7 +25,8 @@ from midflight.runtime.group.sockets import SocketSet, open_sockets
 from midflight.runtime.group.waits import Waits, keep_for_ever
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
-CONNECT_SECONDS = 120.0
+CONNECT_SECONDS = 120.0  # for those who connect to come, and
+CONNECT_SECONDS_EACH = 0.25  # for each of them: one coordinator hands out the keys of all to all
 ABORT_SECONDS = 20.0  # for NCCL; one that takes longer is left where it is
 BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
 # What torch does by itself about a broken communicator: nothing. Else its watchdog ends the
@@ -41,6 +42,11 @@ os.environ.setdefault("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1")
 # that was garbage already would end it. What it has inherited is not its collector's business.
 os.register_at_fork(after_in_child=gc.freeze)
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
+
+
+def connect_seconds(size: int) -> float:
+    """How long so many members may take to connect, if no coordinator ends it earlier."""
+    return CONNECT_SECONDS + CONNECT_SECONDS_EACH * size
 
 
 class Group:
@@ -72,9 +78,8 @@ class Group:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
             return
-        store = self._store = KeyStore(
-            line, self.generation, self.size, CONNECT_SECONDS, self._scope
-        )
+        seconds = connect_seconds(self.size)
+        store = self._store = KeyStore(line, self.generation, self.size, seconds, self._scope)
         whole = False
         try:
             self._begin_building()
@@ -112,7 +117,8 @@ class Group:
                 raise WorldChanged("it was cut")
             self._sockets = sockets
         own = self.world.members[self.rank].address
-        control = torch_private.gloo_backend(store, self.rank, self.size, own, CONNECT_SECONDS)
+        seconds = connect_seconds(self.size)
+        control = torch_private.gloo_backend(store, self.rank, self.size, own, seconds)
         torch_private.set_timeout(control, COLLECTIVE_SECONDS)
         with self._lock:
             self.control = control
@@ -183,6 +189,11 @@ class Group:
             sockets.close()
 
     # --- small collectives ------------------------------------------------------------------
+
+    def all_reduce(self, tensor: torch.Tensor, options: Any) -> Any:
+        """Its work, to be waited for with `waits`."""
+        self.waits.met = True
+        return self.pg.allreduce([tensor], options)
 
     def gather(self, numbers: list[int]) -> list[list[int]]:
         """Everybody's numbers, by rank."""

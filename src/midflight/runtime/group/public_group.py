@@ -2,7 +2,9 @@
 
 A script's own collectives, and those of a DistributedDataParallel of its own, wait inside torch,
 where nothing reaches them if gloo has lost what they wait for. Here the works that they wait for
-are ours, as in `waits`, and fail at the cut. NCCL's are left alone: an abort ends those.
+are ours, as in `waits`, and fail at the cut. They are noticed, too: in a step with one in which all
+wait for all, nothing else has to keep the members together. NCCL's are left alone: an abort ends
+those.
 """
 
 from collections.abc import Callable
@@ -13,27 +15,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from midflight.errors import TorchUnsupported
 from midflight.runtime import torch_private
 from midflight.runtime.group.waits import Waits
 
-_OPERATIONS = (
+_MEETINGS = (  # they end for nobody before all have begun them
     "allreduce",
     "allreduce_coalesced",
-    "broadcast",
     "allgather",
     "allgather_coalesced",
     "_allgather_base",
-    "gather",
-    "scatter",
-    "reduce",
     "reduce_scatter",
     "_reduce_scatter_base",
     "alltoall",
     "alltoall_base",
-    "send",
-    "recv",
     "barrier",
 )
+_OPERATIONS = (*_MEETINGS, "broadcast", "gather", "scatter", "reduce", "send", "recv")
+
+
+def check_waits(what: str, backend: str) -> None:
+    """Refuse what waits inside torch, if this torch is one in which no cut would end that."""
+    if backend == "gloo" and not torch_private.PYTHON_WORKS:
+        raise TorchUnsupported(
+            f"{what} needs torch 2.7 or later with gloo, and this is {torch.__version__}: if a "
+            "member is lost, others could wait for it in there for ever. Install a newer torch, or "
+            "do without: mf.join averages gradients by itself, and job.all_reduce other tensors"
+        )
 
 
 def cuttable(group: Any, gloo: Any, waits: Waits, quiet: frozenset[str] = frozenset()) -> Any:
@@ -116,6 +124,7 @@ def _operation(name: str) -> Callable[..., _Work]:
         results = given[0] if given else []
         tensors = [results] if isinstance(results, Tensor) else _flat(results)
         kind = _QuietWork if name in self._quiet else _Work
+        self._waits.met |= name in _MEETINGS
         return kind(self._waits, getattr(self._inner, name)(*given, **named), tensors)
 
     return operate

@@ -27,7 +27,7 @@ def all_reduce(group: Group | None, tensor: Tensor, op: str) -> Tensor:
         return tensor
     options = dist.AllreduceOptions()
     options.reduceOp = _OPS[op]
-    group.waits.wait(group.pg.allreduce([tensor], options), tensor)
+    group.waits.wait(group.all_reduce(tensor, options), tensor)
     wait_for_device(group, tensor.device)
     if op == "mean":
         tensor.div_(group.size)

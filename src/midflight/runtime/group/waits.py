@@ -34,6 +34,7 @@ class Waits:
         self._helpers: list[threading.Thread] = []
         self._watchers: set[threading.Event] = set()  # who waits for a helper
         self.error: Exception | None = None
+        self.met = False  # whether a collective was begun that all wait in; reset at each step
 
     def future(self, work: Any, value: Tensor) -> torch.futures.Future[Tensor]:
         """A future of `value`, done when `work` is, or at the cut."""

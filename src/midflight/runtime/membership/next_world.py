@@ -14,7 +14,11 @@ from typing import Protocol
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.group.keystore import KeyLine
-from midflight.runtime.group.process_group import CONNECT_SECONDS, Group, is_communication_error
+from midflight.runtime.group.process_group import (
+    Group,
+    connect_seconds,
+    is_communication_error,
+)
 from midflight.runtime.state import transfer
 from midflight.runtime.state.agreement import compare_terms
 from midflight.runtime.state.holdings import Holdings
@@ -39,8 +43,11 @@ class Giver(Protocol):
         """Have the layout made at the next step boundary, for `layout`."""
         ...
 
-    def layout(self) -> Layout:
-        """The layout of the state, as it was at the first boundary after it was asked for."""
+    def layout(self, group: Group) -> Layout:
+        """The layout of the state, as it was at the first boundary after it was asked for.
+
+        Waits for that; raises WorldChanged if the group is cut meanwhile.
+        """
         ...
 
 
@@ -86,7 +93,7 @@ class Coming:
         if group.rank == 0:
             line.set_key(self.generation, BACKEND_KEY, group.backend)
             return
-        (first,) = line.want_keys(self.generation, [BACKEND_KEY], CONNECT_SECONDS)
+        (first,) = line.want_keys(self.generation, [BACKEND_KEY], connect_seconds(group.size))
         if first not in usable:
             raise StateError(
                 f"{names[group.rank]} uses the backend {usable[0]} and {names[0]} uses {first}; "
@@ -104,7 +111,7 @@ class Coming:
         """The first of those who stay tells the joiners what the state looks like."""
         group, source = self.group, self._source
         if group.rank == source:
-            layout = giver.layout()
+            layout = giver.layout(group)
             for joiner in self._joiners:
                 transfer.send_layout(group.pg, joiner, layout)
         elif group.rank in self._joiners:
@@ -125,7 +132,7 @@ class Coming:
 
     async def wait(self) -> Group:
         """The connected group; raises WorldChanged when there will be none."""
-        deadline = time.monotonic() + CONNECT_SECONDS
+        deadline = time.monotonic() + connect_seconds(self.group.size)
         while not self._done.wait(POLL_SECONDS):
             if self.group.is_cut or time.monotonic() > deadline:
                 self.cancel()

@@ -200,5 +200,5 @@ class Standing:
     def ask_for_layout(self) -> None:
         """There is nothing to be looked at."""
 
-    def layout(self) -> Layout:
+    def layout(self, group: Group) -> Layout:
         return self.holdings.capture({}).layout

@@ -38,14 +38,12 @@ class Standpoint:
         """The state, or why it cannot be handed over."""
         return try_capture(self.capture)
 
-    def claim(self, rank: int, *, whole: bool = False) -> Claim:
-        """`whole`: compare all of the tensors, not only a part of large ones."""
+    def claim(self, rank: int) -> Claim:
         if self.progress is None:  # rank 0's initial weights are for all, if nobody has others
             return replace(NEWCOMER, can_give=rank == 0 and isinstance(self.snapshot, Snapshot))
         if isinstance(self.snapshot, StateError):
             return Claim(*self.progress)
-        tensors = common_tensors(self.snapshot)
-        total = checksum(tensors, part=None if whole else self.progress[1])
+        total = checksum(common_tensors(self.snapshot))
         roomy = room.has_room(self.snapshot.tensors)
         return Claim(*self.progress, self.snapshot.digest, total, can_give=True, has_room=roomy)
 
@@ -106,7 +104,7 @@ def verify(group: Group, mine: Standpoint) -> str:
 
     Every member has to call it, at the same step.
     """
-    claim = mine.claim(group.rank, whole=True)
+    claim = mine.claim(group.rank)
     answers = group.gather(claim.to_numbers())
     outcome = settle([Claim.from_numbers(answer) for answer in answers])
     if not outcome.receivers:

@@ -29,8 +29,11 @@ def bytes_moved() -> int:
     return _moved
 
 
-def _count(memory: Tensor) -> None:
+def _await(work: Any, memory: Tensor) -> None:
+    """Until it is moved, which the work of NCCL does not say, but the device; then it counts."""
     global _moved
+    work.wait()
+    wait_for_device(memory.device)
     _moved += memory.nbytes
 
 
@@ -110,8 +113,7 @@ class Channel:
         """Wait until all that was added has been sent, or lies where it belongs."""
         self.push()
         for work, memory in self._posted:
-            work.wait()
-            _count(memory)
+            _await(work, memory)
         for action in self._after:
             action()
         for device in self._devices:
@@ -139,8 +141,7 @@ class Channel:
         return lambda stage: _copy(part, stage)
 
     def _complete(self, work: Any, stage: Tensor, message: _Staged) -> None:
-        work.wait()
-        _count(stage)
+        _await(work, stage)
         if not self._sends:
             message.move(stage)
 

@@ -3,8 +3,7 @@
 The bits are summed as 64-bit integers in blocks, and the blocks' sums are weighted by their places:
 one pass over the memory without a copy of it, and the same result on every device and with any
 number of threads. Small tensors are gathered first, because each operation costs as much as reading
-100 KB. While everybody waits, a part will do: every eighth block of large tensors, others at each
-step. It tells states apart that have come to differ; it is no defence against somebody who wants
+100 KB. It tells states apart that have come to differ; it is no defence against somebody who wants
 two to look the same.
 """
 
@@ -16,22 +15,18 @@ from torch import Tensor
 from midflight.runtime.torch_private import flatten
 
 BLOCK = 512  # words
-PARTS = 8
-LARGE = 256 << 10  # bytes
+LARGE = 128 << 10  # bytes
 _WORD = 8  # bytes
 _MASK = (1 << 63) - 1
 _FACTOR = 0x9E3779B97F4A7C15  # odd, with its bits well spread
 
 
 @torch.no_grad()
-def checksum(tensors: Sequence[Tensor], part: int | None = None) -> int:
-    """Equal for equal bits in an equal order; below 2**63.
-
-    `part`: any number; of large tensors only the blocks that it picks are looked at.
-    """
+def checksum(tensors: Sequence[Tensor]) -> int:
+    """Equal for equal bits in an equal order; below 2**63."""
     sums: dict[torch.device, list[Tensor]] = {}
     for memory in _memories(tensors):
-        sums.setdefault(memory.device, []).extend(_sums(memory, part))
+        sums.setdefault(memory.device, []).extend(_sums(memory))
     total = 0
     for some in sums.values():  # one wait for each device
         words = torch.cat(some)
@@ -53,14 +48,12 @@ def _memories(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield flatten(some)
 
 
-def _sums(memory: Tensor, part: int | None) -> list[Tensor]:
+def _sums(memory: Tensor) -> list[Tensor]:
     """The sums of the blocks, and the words and bytes that fill none."""
     words, odd = _words(memory)
-    parts = 1 if part is None or memory.nbytes < LARGE else PARTS
-    whole = words.numel() // (parts * BLOCK) * (parts * BLOCK)
-    blocks = words[:whole].view(-1, parts, BLOCK)[:, (part or 0) % parts]
+    whole = words.numel() // BLOCK * BLOCK
     rest = [words[whole:]] if whole < words.numel() else []
-    return [blocks.sum(1), *rest, *odd]
+    return [words[:whole].view(-1, BLOCK).sum(1), *rest, *odd]
 
 
 def _words(memory: Tensor) -> tuple[Tensor, list[Tensor]]:
