@@ -9,6 +9,7 @@ from tests.coordinator.scenario import FakeCluster
 
 RULES: dict[str, Any] = {
     "max_restarts": 0,
+    "by_rank": True,
     "last_call": 2.0,
     "cooldown_min": 0.0,
     "cooldown_max": 0.0,

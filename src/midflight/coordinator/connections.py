@@ -7,11 +7,12 @@ from typing import Any
 
 from midflight.coordinator.admission import Strangers, Throttle, most_strangers
 from midflight.coordinator.core import events
+from midflight.coordinator.core.labels import rank
 from midflight.coordinator.core.state import Request, State
 from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
-from midflight.coordinator.shell import Shell, now, rank
+from midflight.coordinator.shell import Shell, now
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept, encode_frame

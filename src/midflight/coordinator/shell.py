@@ -276,13 +276,3 @@ def _restart_limit(spec: JobSpec) -> int:
 
 def now() -> float:
     return time.monotonic()
-
-
-def rank(state: State, member: str) -> int | None:
-    """The rank a member has now; before there is a world, the one it was born with."""
-    if state.mode is Mode.UNKNOWN:
-        return next((place for place, name in enumerate(state.members) if name == member), None)
-    for world in (state.forming.world if state.forming else None, state.world):
-        if world is not None and member in world:
-            return world.rank(member)
-    return None

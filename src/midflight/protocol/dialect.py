@@ -22,6 +22,7 @@ class Dialect:
     # --- what members find in their environment, beside what torch needs; see `environment_of`
     environment: dict[str, str] = field(default_factory=dict)
     # --- output
+    by_rank: bool = False  # messages call members by rank and host, not by name
     log_level: str = ""  # own lines look like those of Python's logging, from it on; "": like ours
     prefix: str = "[{label}]<{stream}>:"  # before each line of a member; {label}: its rank
     output_folder: str = "{member}"  # of a member's files: {member}, {rank}, {width}

@@ -116,6 +116,7 @@ def given(flags: RunFlags, np: int, hosts: Hosts | None, name: str | None) -> Gi
         warm=flags.warm,
         output_dir=flags.logdir or None,
         environment=_variables(flags),
+        dialect=Dialect(by_rank=True),
     )
     if flags.watch:
         return found
@@ -124,7 +125,7 @@ def given(flags: RunFlags, np: int, hosts: Hosts | None, name: str | None) -> Gi
         max_np=np,
         cooldown=(_NEVER, _NEVER),
         hang_timeout=_NEVER,  # no boundaries, so no progress to look at
-        dialect=Dialect(max_restarts=0),
+        dialect=Dialect(max_restarts=0, by_rank=True),
     )
 
 

@@ -64,6 +64,7 @@ class Options:
                 max_restarts=self.max_restarts or 0,
                 last_call=self.rendezvous.last_call,
                 hosts_by_name=self.rendezvous.backend == "static",
+                by_rank=True,
                 prefix="",
             ),
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from midflight.coordinator.core import formation, hosts, job_end, resize, restarts, startup
 from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.labels import label, place
 from midflight.coordinator.core.state import (
     OVER,
     ChangeStage,
@@ -36,7 +37,8 @@ def gone(
     if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
         first = draft.state.first_failure or ended(draft.state, lost[0], code)
         draft.set(first_failure=first)
-        job_end.fail(draft, f"{lost[0].name} failed, and the job is of fixed size: {reason}")
+        named = label(draft.state, lost[0].name)
+        job_end.fail(draft, f"{named} failed, and the job is of fixed size: {reason}")
         return
     if draft.state.mode is not Mode.ELASTIC and draft.state.phase not in OVER:
         _gone_without_midflight(draft, lost, code, reason, blameless)
@@ -82,22 +84,23 @@ def _was_to_join(draft: Draft, member: MemberState) -> bool:
 
 
 def _end_early(draft: Draft, lost: list[MemberState], reason: str) -> None:
+    first = place(draft.state, lost[0].name)
     for member in lost:
         draft.stop(member)
         draft.drop_member(member.name)
     hosts.blame(draft, lost)
-    first = lost[0]
-    resize.abort(draft, f"{first.name} on {first.host} ended before it was ready: {reason}")
+    resize.abort(draft, f"{first} ended before it was ready: {reason}")
 
 
 def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
+    named = label(draft.state, member.name)
     draft.drop_member(member.name)
     if draft.state.phase is not Phase.ENDING:
         return
     world = draft.state.world
     stayed = world is not None and member.name in world.names  # not let go by a change before
     if code != 0 and stayed and draft.state.exit_code is None:
-        draft.set(exit_code=1, first_error=f"{member.name} failed after training: {reason}")
+        draft.set(exit_code=1, first_error=f"{named} failed after training: {reason}")
     if not draft.state.members:
         if draft.state.exit_code:
             job_end.stop(draft, draft.state.first_error, 1)
@@ -108,9 +111,10 @@ def _left(draft: Draft, member: MemberState, code: int, reason: str) -> None:
 
 def _start_failed(draft: Draft, member: MemberState, code: int, reason: str) -> None:
     """Before the first world: others may still make it. A script that fails fails everywhere."""
+    named = place(draft.state, member.name)
     draft.stop(member)
     draft.drop_member(member.name)
     hosts.cool_down(draft, member.host)
-    draft.say(f"{member.name} on {member.host} ended before training began: {reason}", "warning")
+    draft.say(f"{named} ended before training began: {reason}", "warning")
     if not draft.state.members and code > 0:
         job_end.fail(draft, f"all members ended before training began; the last: {reason}")

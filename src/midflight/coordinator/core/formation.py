@@ -13,6 +13,7 @@ from dataclasses import replace
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import dismiss, dismiss_finished, fail
+from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.requests import OWN_WISHES
 from midflight.coordinator.core.state import (
@@ -50,13 +51,13 @@ def lose(
     """Members are gone for good: take them out, and mend the world if they were in it."""
     lost = [draft.state.members[name] for name in names]
     touched = any(_matters(draft.state, member) for member in lost)
+    named = ", ".join(label(draft.state, member.name) for member in lost)
     for member in lost:
         draft.stop(member)
         draft.drop_member(member.name)
     if cool:
         hosts.blame(draft, lost)
     if touched:
-        named = ", ".join(member.name for member in lost)
         draft.say(f"lost {named}: {reason}", "warning")
         recover(draft, f"{named}: {reason}", counted=counted)
 

@@ -23,6 +23,7 @@ from midflight.coordinator.core import (
 from midflight.coordinator.core.commands import Command
 from midflight.coordinator.core.departures import KILLED, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.state import (
     OVER,
     Change,
@@ -154,7 +155,7 @@ def _exited(draft: Draft, event: events.Exited) -> None:
         reason = f"{reason}: {last[-1]}"
     if event.member in draft.state.vanished:
         draft.set(vanished=draft.state.vanished - {event.member})
-        draft.say(f"{event.member}: {reason}")
+        draft.say(f"{label(draft.state, event.member)}: {reason}")
     if member is not None:
         said = member.error or (last[-1] if last else "")
         _remember_failure(draft, ended(draft.state, member, event.code, said))
@@ -222,7 +223,8 @@ def _broke(draft: Draft, event: events.Broke) -> None:
 def _noticed(draft: Draft, event: events.Noticed) -> None:
     if event.member in draft.state.members and draft.state.phase not in OVER:
         draft.set_member(event.member, notice_until=draft.now + event.notice)
-        draft.say(f"{event.member} was told to end and leaves at a step boundary")
+        named = label(draft.state, event.member)
+        draft.say(f"{named} was told to end and leaves at a step boundary")
         awaited = any(host.awaited for host in draft.state.hosts.values())  # they may have room
         alone = len(draft.state.members) == 1 and not awaited and not requests.room(draft)
         if draft.state.world is not None and event.member in draft.state.world:

@@ -47,4 +47,6 @@ def _start(draft: Draft, names: Sequence[str], world: World | None) -> None:
         draft.state.members[name].member for name in names if not world or name not in world
     )
     everyone = World(draft.state.generation, (*known, *new))
+    for name in names:
+        draft.set_member(name, born_rank=everyone.rank(name))
     draft.start(Start(tuple(names), everyone, draft.state.resets))

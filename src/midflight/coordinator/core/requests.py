@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.state import MemberState, Mode, Request, Stage, State
 
 GATHER = 0.5  # seconds
@@ -148,7 +149,8 @@ def _early_finish(draft: Draft) -> Request | None:
     if not blocked or len(others) < state.spec.min_np:
         return None
     names = tuple(m.name for m in done)
-    draft.say(f"{', '.join(names)} finished before the others, who go on alone", "warning")
+    named = ", ".join(label(state, name) for name in names)
+    draft.say(f"{named} finished before the others, who go on alone", "warning")
     return Request(None, draft.now + state.spec.grace, names=names, origin="finish")
 
 

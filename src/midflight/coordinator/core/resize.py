@@ -11,6 +11,7 @@ from dataclasses import replace
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import dismiss
+from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.requests import (
     OWN_WISHES,
@@ -313,7 +314,7 @@ def not_ready(draft: Draft, name: str, generation: int, reason: str) -> None:
         return
     if change.world.generation == generation:
         blamed = [name] if name in change.joiners else change.joiners
-        abort(draft, f"{name} could not prepare: {reason}", blamed)
+        abort(draft, f"{label(draft.state, name)} could not prepare: {reason}", blamed)
 
 
 def check_deadline(draft: Draft) -> None:

@@ -9,6 +9,7 @@ failed when there were more than --max-restarts. A host that comes or goes is no
 from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import fail, succeed
+from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.requests import objection, target_of
 from midflight.coordinator.core.state import Phase, Request, Stage
@@ -27,29 +28,21 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
         if all(m.finished for m in draft.state.members.values()):
             succeed(draft)
         return
-    label = _label(draft, name)
+    named = label(draft.state, name)
     draft.drop_member(name)
     if draft.state.phase is Phase.RESTARTING:
         _relaunch(draft)
         return
     hosts.cool_down(draft, member.host)
-    draft.say(f"lost {label}: {reason}", "warning")
+    draft.say(f"lost {named}: {reason}", "warning")
     if draft.state.spec.dialect.max_restarts is not None:
-        _suspect(draft, f"{label}: {reason}", MONITOR, blameless)
+        _suspect(draft, f"{named}: {reason}", MONITOR, blameless)
     elif not draft.state.members and code > 0:
-        fail(draft, f"all members failed; the last: {label}: {reason}")
+        fail(draft, f"all members failed; the last: {named}: {reason}")
     elif draft.state.members and all(m.finished for m in draft.state.members.values()):
-        fail(draft, f"{label} failed, after the others had finished: {reason}")
+        fail(draft, f"{named} failed, after the others had finished: {reason}")
     else:
-        _suspect(draft, f"{label}: {reason}", PATIENCE, blameless)
-
-
-def _label(draft: Draft, name: str) -> str:
-    """How a process is called; under torchrun's rules users know ranks and hosts, not our names."""
-    world = draft.state.world
-    if draft.state.spec.dialect.max_restarts is None or world is None or name not in world:
-        return name
-    return f"rank {world.rank(name)} on {draft.state.members[name].host}"
+        _suspect(draft, f"{named}: {reason}", PATIENCE, blameless)
 
 
 def _suspect(draft: Draft, detail: str, patience: float, blameless: bool) -> None:

@@ -87,6 +87,7 @@ class MemberState:
     holds_state: bool = False
     outdated: bool = False  # but others have gone on without it
     error: str = ""
+    born_rank: int = 0  # as its environment names it
 
     @property
     def can_give(self) -> bool:
