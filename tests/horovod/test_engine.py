@@ -10,7 +10,7 @@ from midflight.compat.horovod.engine.requests import Asked, Request, Told
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.talk import Line
 from midflight.compat.horovod.engine.timeline import Timeline
-from midflight.compat.horovod.engine.work import Work
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.protocol.wire import SyncWire
 from midflight.protocol.world import Member, World
 from midflight.runtime.group.process_group import Group
