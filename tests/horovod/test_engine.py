@@ -5,12 +5,12 @@ import threading
 from typing import Any
 
 from midflight.compat.horovod.engine import requests as words
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.compat.horovod.engine.engine import Engine, Settings
 from midflight.compat.horovod.engine.requests import Asked, Request, Told
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.talk import Line
 from midflight.compat.horovod.engine.timeline import Timeline
-from midflight.compat.horovod.engine.work import Work
 from midflight.protocol.wire import SyncWire
 from midflight.protocol.world import Member, World
 from midflight.runtime.group.process_group import Group

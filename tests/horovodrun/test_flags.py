@@ -50,7 +50,10 @@ def test_every_spelling_is_known(spelling: list[str], name: str, value: object) 
     [
         (["true"], "the following arguments are required: -np/--num-proc"),
         (["-np", "2", "--bogus", "true"], "unrecognized arguments: --bogus"),
-        (["-np", "many", "true"], "argument -np/--num-proc: invalid int value: 'many'"),
+        (
+            ["-np", "many", "true"],
+            "argument -np/--num-proc: wanted a whole number from 1 to 10000, got 'many'",
+        ),
         (["-np", "1", "-H", "a:1", "--hostfile", "f", "true"], "not allowed with argument"),
         (["-np", "1", "--gloo", "--mpi", "true"], "not allowed with argument"),
         (["-np", "1", "--log-level", "LOUD", "true"], "invalid choice: 'LOUD'"),

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from midflight.errors import StoreError
+from midflight.store.kubernetes import Sightings
 from midflight.store.kubernetes_document import (
     RECEIPTS,
     Document,
@@ -14,7 +15,6 @@ from midflight.store.kubernetes_document import (
     slot,
     written,
 )
-from midflight.store.kubernetes_leases import Sightings
 from tests.store.test_conformance import ODD_KEYS
 
 # --- names ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import UsageError
+from midflight.kubeconfig import authorization
 from midflight.store import open_store
 from midflight.store.etcd_address import Endpoint, EtcdAddress, TlsFiles, parse_etcd_url
 from midflight.store.kubernetes_address import parse_kubernetes_url
@@ -139,15 +140,15 @@ def test_a_kubeconfig_says_where_the_api_server_is_and_who_asks(tmp_path: Path) 
     address = parse_kubernetes_url(f"kubernetes://team/job-state?kubeconfig={path}")
     assert (address.namespace, address.name) == ("team", "job-state")
     assert str(address) == "ConfigMap team/job-state at [::1]:6443"
-    server = address.server
-    assert (server.endpoint, server.base) == (Endpoint("::1", 6443), "/clusters/a")
-    assert (server.ca, server.cert, server.key) == (f"{tmp_path}/ca.crt", b"cert", "/keys/me.key")
+    assert (address.endpoint, address.base) == (Endpoint("::1", 6443), "/clusters/a")
+    assert address.settings.cluster["certificate-authority"] == f"{tmp_path}/ca.crt"
+    assert address.settings.user == pair
 
 
 def test_a_token_is_sent_and_never_shown(tmp_path: Path) -> None:
     path = kubeconfig(tmp_path, {"server": "http://h"}, {"token": "hunter2"})
     address = parse_kubernetes_url(f"kubernetes://team/job?kubeconfig={path}")
-    assert address.server.login.headers() == {"Authorization": "Bearer hunter2"}
+    assert authorization(address.settings.user) == {"Authorization": "Bearer hunter2"}
     assert "hunter2" not in repr(address)
 
 

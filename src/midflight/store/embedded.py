@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Self
 
 from midflight.backoff import pauses
 from midflight.errors import Conflict, LeaseEnded
@@ -24,14 +23,14 @@ from midflight.store.checks import (
     encode_prefix,
     end_of_prefix,
 )
-from midflight.store.interface import Entry, Lease, Snapshot
+from midflight.store.interface import Entry, Lease, Snapshot, Store
 from midflight.store.sqlite_file import SqliteFile
 
 _FIRST_LOOK = 0.002  # seconds; then ever more rarely, down to a half percent of a core
 _IDLE_LOOK = 0.05
 
 
-class EmbeddedStore:
+class EmbeddedStore(Store):
     """See `interface.Store`."""
 
     def __init__(
@@ -93,12 +92,6 @@ class EmbeddedStore:
         self._file.close()
         with self._changed:
             self._changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _renew(self, lease: int, ttl: float) -> None:
         # Not through _writing(): what nobody has seen ending can still be renewed, say by the

@@ -10,7 +10,6 @@ import math
 import time
 from base64 import b64decode
 from functools import partial
-from typing import Self
 
 from midflight.errors import Conflict, LeaseEnded, StoreUnavailable
 from midflight.store.checks import (
@@ -21,12 +20,13 @@ from midflight.store.checks import (
     end_of_prefix,
 )
 from midflight.store.etcd_address import EtcdAddress
-from midflight.store.etcd_gateway import NOT_FOUND, Gateway, Json, Refused
+from midflight.store.etcd_gateway import NOT_FOUND, Gateway, Refused
 from midflight.store.etcd_writes import Writes, text
-from midflight.store.interface import Entry, Lease, Snapshot
+from midflight.store.http_client import Json
+from midflight.store.interface import Entry, Lease, Snapshot, Store
 
 
-class EtcdStore:
+class EtcdStore(Store):
     """See `interface.Store`."""
 
     def __init__(self, address: EtcdAddress, *, patience: float = 10.0) -> None:
@@ -71,12 +71,6 @@ class EtcdStore:
 
     def close(self) -> None:
         self._gateway.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _renew(self, lease: int) -> None:
         answer = self._gateway.call("/v3/lease/keepalive", {"ID": str(lease)})["result"]

@@ -12,7 +12,8 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 
 from midflight.errors import StoreUnavailable
-from midflight.store.etcd_gateway import Gateway, Json
+from midflight.store.etcd_gateway import Gateway
+from midflight.store.http_client import Json
 
 _HELD, _FAILED = b"held", b"failed"
 _FRESH = 120.0  # seconds for which a receipt is used again

@@ -82,6 +82,8 @@ class Store(Protocol):
         """Wakes whoever waits, with a StoreError. Leases are left to run out."""
         ...
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()

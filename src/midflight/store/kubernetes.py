@@ -7,22 +7,23 @@ be small: a ConfigMap holds 1 MiB, after compression. It is never made here, so 
 may only get, update and watch this one is enough.
 """
 
+import math
 import random
 import secrets
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from midflight.backoff import pauses
 from midflight.errors import StoreUnavailable
 from midflight.store.checks import check_ttl, check_value, encode_key, encode_prefix
-from midflight.store.interface import Entry, Lease, Snapshot
-from midflight.store.kubernetes_address import Json, KubernetesAddress
-from midflight.store.kubernetes_document import Document, pack, read, written
+from midflight.store.http_client import Json
+from midflight.store.interface import Entry, Lease, Snapshot, Store
+from midflight.store.kubernetes_address import KubernetesAddress
+from midflight.store.kubernetes_document import Document, Term, pack, read, written
 from midflight.store.kubernetes_gateway import CONFLICT, Gateway, Refused
-from midflight.store.kubernetes_leases import Sightings
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class _Found:
         return str(self.config_map["metadata"]["resourceVersion"])
 
 
-class KubernetesStore:
+class KubernetesStore(Store):
     """See `interface.Store`."""
 
     def __init__(self, address: KubernetesAddress, *, patience: float = 10.0) -> None:
@@ -88,12 +89,6 @@ class KubernetesStore:
 
     def close(self) -> None:
         self._gateway.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _read(self) -> _Found:
         config_map = self._gateway.read()
@@ -163,3 +158,48 @@ class KubernetesStore:
         return StoreUnavailable(
             f"{self._gateway.address}: a write {what}; read to know whether it happened"
         )
+
+
+@dataclass(frozen=True)
+class _Sighting:
+    renewals: int
+    since: float  # when this count was seen first
+
+
+class Sightings:
+    """When a lease is over, without a clock that two machines would have to share.
+
+    Its owner counts renewals. Whoever looks measures by its own clock for how long the count has
+    stood still under its eyes: a whole time to live of that ends the lease. So clocks that differ
+    never end one too early; but nobody has to be looking, and then it ends late: a time to live
+    after somebody began to look. While the API server was away nobody could renew, so that time
+    does not count.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[int, _Sighting] = {}
+
+    def overdue(self, leases: Mapping[int, Term], now: float) -> list[int]:
+        """Those that have not been renewed for too long, as these are at `now`."""
+        with self._lock:
+            self._seen = {
+                lease: self._sighting(lease, term.renewals, now) for lease, term in leases.items()
+            }
+            seen = self._seen
+        return [lease for lease, term in leases.items() if now - seen[lease].since >= term.ttl]
+
+    def next_end(self, leases: Mapping[int, Term]) -> float:
+        """When the first of them will be overdue if it is not renewed."""
+        with self._lock:
+            seen = self._seen
+        ends = (seen[lease].since + term.ttl for lease, term in leases.items() if lease in seen)
+        return min(ends, default=math.inf)
+
+    def begin_anew(self) -> None:
+        with self._lock:
+            self._seen = {}
+
+    def _sighting(self, lease: int, renewals: int, now: float) -> _Sighting:
+        known = self._seen.get(lease)
+        return known if known and known.renewals == renewals else _Sighting(renewals, now)

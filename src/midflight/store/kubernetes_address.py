@@ -5,86 +5,45 @@
 
 A kubeconfig is read as JSON, because a training image need not have a parser for YAML. Of the ways
 to log in, tokens and client certificates are understood; those that call another program are
-refused. The service account's token is read anew for each request, as it changes every hour.
+refused.
 """
 
 import json
 import os
 import re
-import tempfile
-from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from midflight.errors import StoreError, UsageError
-from midflight.store.etcd_address import Endpoint, EtcdAddress, TlsFiles
-from midflight.store.etcd_connections import Connections
+from midflight import kubeconfig
+from midflight.errors import UsageError
+from midflight.kubeconfig import ACCOUNT, Settings
+from midflight.store.etcd_address import Endpoint
 
 WANTED = "kubernetes://NAMESPACE/NAME[?kubeconfig=FILE]"
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OTHER_LOGINS = ("exec", "auth-provider", "username")
 _UNCHECKED = "insecure-skip-tls-verify"
-
-Json = dict[str, Any]
-Pem = str | bytes | None  # a file's path, or what such a file would hold
-
-
-@dataclass(frozen=True)
-class Login:
-    """Who asks; at most one of them is set, or none when a certificate says it."""
-
-    token: str | None = field(default=None, repr=False)
-    token_file: str | None = None
-
-    def headers(self) -> dict[str, str]:
-        token = self.token
-        if self.token_file is not None:
-            try:
-                token = Path(self.token_file).read_text(encoding="ascii").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise StoreError(f"cannot read the token file {self.token_file}: {error}") from None
-        return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-@dataclass(frozen=True)
-class ApiServer:
-    endpoint: Endpoint
-    base: str = ""  # of every path, where the server lies behind a proxy
-    plain: bool = False  # http, as `kubectl proxy` serves it
-    ca: Pem = field(default=None, repr=False)
-    cert: Pem = field(default=None, repr=False)
-    key: Pem = field(default=None, repr=False)
-    login: Login = Login()
-
-    def connections(self) -> Connections:
-        """Raises a UsageError if a certificate cannot be used."""
-        with tempfile.TemporaryDirectory() if self._has_text() else _nowhere() as folder:
-            files = TlsFiles(*(_as_file(pem, folder) for pem in (self.ca, self.cert, self.key)))
-            return Connections(EtcdAddress((self.endpoint,), tls=None if self.plain else files))
-
-    def _has_text(self) -> bool:
-        return any(isinstance(pem, bytes) for pem in (self.ca, self.cert, self.key))
 
 
 @dataclass(frozen=True)
 class KubernetesAddress:
     namespace: str
     name: str
-    server: ApiServer
+    settings: Settings
+    endpoint: Endpoint
+    base: str = ""  # of every path, where the server lies behind a proxy
+    plain: bool = False  # http, as `kubectl proxy` serves it
 
     def __str__(self) -> str:
-        return f"ConfigMap {self.namespace}/{self.name} at {self.server.endpoint}"
+        return f"ConfigMap {self.namespace}/{self.name} at {self.endpoint}"
 
 
 def parse_kubernetes_url(
-    url: str,
-    environ: Mapping[str, str] | None = None,
-    service_account: Path = SERVICE_ACCOUNT,
+    url: str, environ: Mapping[str, str] | None = None, account: Path = ACCOUNT
 ) -> KubernetesAddress:
     parts = urlsplit(url)
     namespace, name = parts.netloc, unquote(parts.path).strip("/")
@@ -93,51 +52,63 @@ def parse_kubernetes_url(
     if not right or options.keys() - {"kubeconfig"} or parts.fragment:
         raise UsageError(f"store URL: wanted {WANTED}, got {url!r}")
     if "kubeconfig" in options:
-        server = from_kubeconfig(Path(options["kubeconfig"]))
+        settings = _from_kubeconfig(Path(options["kubeconfig"]))
     else:
-        server = in_cluster(os.environ if environ is None else environ, service_account)
-    return KubernetesAddress(namespace, name, server)
+        settings = _in_cluster(os.environ if environ is None else environ, account)
+    return _address(namespace, name, settings)
 
 
-def in_cluster(environ: Mapping[str, str], folder: Path) -> ApiServer:
-    """The API server as every pod finds it."""
-    host, port = (environ.get(f"KUBERNETES_SERVICE_{what}", "") for what in ("HOST", "PORT"))
-    ca, token = folder / "ca.crt", folder / "token"
-    if not host or not token.exists():
-        raise UsageError(
-            f"store URL: wanted a pod with a service account's token, got no "
-            f"{token if host else 'KUBERNETES_SERVICE_HOST'}; elsewhere add ?kubeconfig=FILE"
-        )
-    endpoint = Endpoint(host, _port(port or "443", "KUBERNETES_SERVICE_PORT"))
-    return ApiServer(endpoint, ca=str(ca), login=Login(token_file=str(token)))
-
-
-def from_kubeconfig(path: Path) -> ApiServer:
-    config = _read(path)
+def _address(namespace: str, name: str, settings: Settings) -> KubernetesAddress:
     try:
-        context = _named(config, "context", config["current-context"])
-        cluster = _named(config, "cluster", context["cluster"])
-        user = _named(config, "user", context["user"]) if context.get("user") else {}
-        parts = urlsplit(cluster["server"])
-        endpoint, base = _endpoint(parts, path), parts.path.rstrip("/")
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        server = urlsplit(settings.server)
+        plain = server.scheme == "http"
+        endpoint = Endpoint(server.hostname or "", server.port or (80 if plain else 443))
+    except ValueError:  # a port that is no number
+        endpoint = Endpoint("", 0)
+    if not endpoint.host or server.scheme not in ("http", "https"):
         raise UsageError(
-            f"store URL: wanted a kubeconfig with a current context, its cluster and its user, got "
-            f"{path}, in which there is no {error}"
-        ) from None
-    _refuse_what_is_not_understood(path, cluster, user)
-    return ApiServer(
-        endpoint,
-        base,
-        parts.scheme == "http",
-        _pem(path, cluster, "certificate-authority"),
-        _pem(path, user, "client-certificate"),
-        _pem(path, user, "client-key"),
-        Login(user.get("token"), _beside(path, user.get("tokenFile"))),
+            f"store URL: wanted a server https://HOST:PORT, got {settings.server!r} in "
+            f"{settings.source}"
+        )
+    return KubernetesAddress(
+        namespace, name, settings, endpoint, server.path.rstrip("/"), server.scheme == "http"
     )
 
 
-def _read(path: Path) -> Json:
+def _in_cluster(environ: Mapping[str, str], account: Path) -> Settings:
+    """The API server as every pod finds it."""
+    try:
+        return kubeconfig.in_pod(environ, account)
+    except UsageError:
+        raise UsageError(
+            f"store URL: wanted a pod with a service account's token in {account} and "
+            "KUBERNETES_SERVICE_HOST and _PORT; elsewhere add ?kubeconfig=FILE"
+        ) from None
+
+
+def _from_kubeconfig(path: Path) -> Settings:
+    config = _read(path)
+    try:
+        kubeconfig.make_absolute(config, path.parent)
+        settings = kubeconfig.select(kubeconfig.merge([config]), str(path))
+        if not settings.server:
+            raise KeyError("server")
+    except (KeyError, TypeError, AttributeError, ValueError, UsageError) as error:
+        raise UsageError(
+            f"store URL: wanted a kubeconfig with a current context, its cluster and its user, got "
+            f"{path}: {f'no {error}' if isinstance(error, KeyError) else error}"
+        ) from None
+    ways = [name for name in _OTHER_LOGINS if name in settings.user]
+    ways += [name for name in (_UNCHECKED,) if settings.cluster.get(name)]
+    if ways:
+        raise UsageError(
+            f"store URL: wanted a kubeconfig with a token or a client certificate, got {path} with "
+            f"{', '.join(ways)}"
+        )
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -153,69 +124,3 @@ def _read(path: Path) -> Json:
     if not isinstance(config, dict):
         raise UsageError(f"store URL: wanted a kubeconfig, got {path}, which is none")
     return config
-
-
-def _named(config: Json, kind: str, name: str) -> Json:
-    for item in config[f"{kind}s"]:
-        if item["name"] == name:
-            found: Json = item[kind]
-            return found
-    raise KeyError(f"{kind} named {name!r}")
-
-
-def _endpoint(parts: SplitResult, path: Path) -> Endpoint:
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(
-            f"store URL: wanted a server https://HOST:PORT, got {parts.geturl()!r} in {path}"
-        )
-    return Endpoint(parts.hostname, parts.port or (80 if parts.scheme == "http" else 443))
-
-
-def _refuse_what_is_not_understood(path: Path, cluster: Json, user: Json) -> None:
-    ways = [name for name in _OTHER_LOGINS if name in user]
-    ways += [name for name in (_UNCHECKED,) if cluster.get(name)]
-    if ways:
-        raise UsageError(
-            f"store URL: wanted a kubeconfig with a token or a client certificate, got {path} with "
-            f"{', '.join(ways)}"
-        )
-
-
-def _pem(path: Path, source: Json, name: str) -> Pem:
-    if data := source.get(f"{name}-data"):
-        try:
-            return b64decode(data, validate=True)
-        except (ValueError, TypeError):
-            raise UsageError(f"store URL: wanted base64 in {name}-data, got {path}") from None
-    return _beside(path, source.get(name))
-
-
-def _beside(path: Path, name: str | None) -> str | None:
-    """Relative paths in a kubeconfig start where it lies."""
-    return str(path.parent / name) if name else None
-
-
-def _port(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
-        raise UsageError(f"store URL: wanted a port in {name}, got {text!r}")
-    return int(text)
-
-
-class _nowhere:
-    """In place of a folder, where none is needed."""
-
-    def __enter__(self) -> str:
-        return ""
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-def _as_file(pem: Pem, folder: str) -> str | None:
-    """OpenSSL takes keys from files only."""
-    if not isinstance(pem, bytes):
-        return pem
-    handle, name = tempfile.mkstemp(dir=folder)  # 0600
-    with os.fdopen(handle, "wb") as file:
-        file.write(pem)
-    return name

@@ -15,16 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from midflight.errors import MidflightError, NotFound, Unreachable
+from midflight.kubeconfig import Settings
 from midflight.kubernetes import names
 from midflight.kubernetes.api import errors
 from midflight.kubernetes.api.errors import NoSuchKind, Outdated
-from midflight.kubernetes.api.kubeconfig import (
-    DEFAULT_NAMESPACE,
-    Settings,
-    files,
-    for_lightkube,
-    read,
-)
+from midflight.kubernetes.api.kubeconfig import DEFAULT_NAMESPACE, files, for_lightkube, read
 from midflight.kubernetes.api.paths import of, path, plural, word
 
 if TYPE_CHECKING:

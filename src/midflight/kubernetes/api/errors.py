@@ -16,8 +16,8 @@ from midflight.errors import (
     Unreachable,
     UsageError,
 )
+from midflight.kubeconfig import Settings
 from midflight.kubernetes import names
-from midflight.kubernetes.api.kubeconfig import Settings
 
 OLDEST = (1, 20)
 

@@ -1,88 +1,30 @@
-"""Which cluster, and as whom: what a kubeconfig, or a pod's own service account, says.
+"""Kubeconfig files, as the verbs and the operator read them, and what lightkube makes of them.
 
-Several files are one, as everywhere: what comes first counts. Nothing is asked of the cluster here,
-and no client library is loaded, so that a command can find its namespace without paying for one.
+YAML and lightkube are loaded only where they are used, so that a command can find its namespace
+without paying for a client library.
 """
 
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from midflight.errors import UsageError
+from midflight.kubeconfig import ACCOUNT, Settings, in_pod, make_absolute, merge, select
 
 if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+__all__ = ["ACCOUNT", "Settings", "contexts", "files", "for_lightkube", "in_pod", "read"]
+
 DEFAULT_NAMESPACE = "default"
-_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _LOGIN_API = "client.authentication.k8s.io/"
-_NO_CLUSTER = "or stay on this machine with `midflight context use local`"
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One cluster, one user; `cluster` and `user` are the kubeconfig's own mappings."""
-
-    server: str
-    context: str  # "" in a pod
-    source: str  # where all this stands, for people
-    user_name: str = ""
-    namespace: str = ""  # "": nothing was said
-    cluster: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    user: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 def read(paths: Sequence[str], context: str = "") -> Settings:
     """The named context of these files, or the current one."""
-    merged = _merged([_load(path) for path in _there(paths)])
-    source = os.pathsep.join(paths)
-    contexts = merged["contexts"]
-    chosen = context or merged["current-context"]
-    there = ", ".join(contexts) or "none"
-    if not chosen:
-        raise UsageError(
-            f"{source} has no current context; choose one with "
-            f"`midflight context use kubernetes:NAME` (there are: {there})"
-        )
-    if chosen not in contexts:
-        raise UsageError(f"{source} has no context {chosen!r}; there are: {there}")
-    found = contexts[chosen]
-    cluster = _named(merged, "clusters", found.get("cluster"), chosen, source)
-    user = _named(merged, "users", found.get("user"), chosen, source)
-    return Settings(
-        server=str(cluster.get("server") or ""),
-        context=chosen,
-        source=source,
-        user_name=str(found.get("user") or ""),
-        namespace=str(found.get("namespace") or ""),
-        cluster=cluster,
-        user=user,
-    )
-
-
-def in_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> Settings:
-    """The cluster that this process is a part of."""
-    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
-    token = account / "token"
-    if not host or not port or not token.is_file():
-        raise UsageError(
-            "this is no pod with a service account (no KUBERNETES_SERVICE_HOST, or nothing in "
-            f"{account}); give a kubeconfig with --config, {_NO_CLUSTER}"
-        )
-    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    space = account / "namespace"
-    return Settings(
-        server=server,
-        context="",
-        source="the pod's service account",
-        namespace=space.read_text().strip() if space.is_file() else "",
-        cluster={"server": server, "certificate-authority": str(account / "ca.crt")},
-        user={"tokenFile": str(token)},
-    )
+    return select(_merged(paths), os.pathsep.join(paths), context)
 
 
 def for_lightkube(settings: Settings) -> "SingleConfig":
@@ -121,12 +63,16 @@ def _with_login(user: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def contexts(paths: Sequence[str]) -> list[str]:
-    return list(_merged([_load(path) for path in _there(paths)])["contexts"])
+    return list(_merged(paths)["contexts"])
 
 
 def files(text: str, home: Path) -> list[str]:
     """Of KUBECONFIG's value, or of --config's; where nothing is said, the usual one."""
     return [each for each in text.split(os.pathsep) if each] or [str(home / ".kube" / "config")]
+
+
+def _merged(paths: Sequence[str]) -> dict[str, Any]:
+    return merge([_load(path) for path in _there(paths)])
 
 
 def _there(paths: Sequence[str]) -> Sequence[str]:
@@ -135,7 +81,7 @@ def _there(paths: Sequence[str]) -> Sequence[str]:
     if not found:
         raise UsageError(
             f"there is no kubeconfig file {os.pathsep.join(paths)}; give one with --config or "
-            f"KUBECONFIG, {_NO_CLUSTER}"
+            "KUBECONFIG, or stay on this machine with `midflight context use local`"
         )
     return found
 
@@ -154,38 +100,5 @@ def _load(path: str) -> dict[str, Any]:
         raise UsageError(f"the kubeconfig {path} is no YAML: {reason}") from None
     if not isinstance(found, dict):
         raise UsageError(f"the kubeconfig {path} holds no configuration; is it the right file?")
-    _make_absolute(found, file.absolute().parent)
-    return found
-
-
-def _make_absolute(config: dict[str, Any], folder: Path) -> None:
-    """Files are named relative to the kubeconfig that names them."""
-    for group, inner in (("clusters", "cluster"), ("users", "user")):
-        for each in config.get(group) or []:
-            values = each.get(inner) or {}
-            for key in _FILES:
-                if values.get(key):
-                    values[key] = str(folder / values[key])
-
-
-def _merged(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {"clusters": {}, "users": {}, "contexts": {}, "current-context": ""}
-    for config in configs:
-        merged["current-context"] = merged["current-context"] or config.get("current-context") or ""
-        for group, inner in (("clusters", "cluster"), ("users", "user"), ("contexts", "context")):
-            for each in config.get(group) or []:
-                merged[group].setdefault(each.get("name"), each.get(inner) or {})
-    return merged
-
-
-def _named(
-    merged: Mapping[str, Any], group: str, name: object, context: str, source: str
-) -> Mapping[str, Any]:
-    if group == "users" and not name:
-        return {}  # nobody in particular
-    if name not in merged[group]:
-        raise UsageError(
-            f"the context {context!r} of {source} wants {group[:-1]} {name!r}, which is not there"
-        )
-    found: Mapping[str, Any] = merged[group][name]
+    make_absolute(found, file.absolute().parent)
     return found

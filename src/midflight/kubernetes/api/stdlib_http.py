@@ -5,18 +5,15 @@ token or a certificate, this is enough. In every other case the answer is None, 
 asks again with lightkube and says what is wrong.
 """
 
-import base64
 import gzip
 import http.client
 import os
 import ssl
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from midflight.kubernetes.api.kubeconfig import Settings
+from midflight.errors import UsageError
+from midflight.kubeconfig import Settings, authorization, tls
 
 SECONDS = 10.0
 _SIMPLE = {"token", "tokenFile", "client-certificate", "client-key"}
@@ -32,9 +29,9 @@ class StdlibHttp:
         if not _is_simple(settings, self._url.scheme):
             return
         try:
-            self._headers.update(_authorization(settings.user))
-            self._tls = _tls(settings)
-        except (OSError, ValueError):
+            self._headers.update(authorization(settings.user))
+            self._tls = tls(settings)
+        except (OSError, ValueError, UsageError):
             return  # a file that is missing or makes no sense
 
     def get(self, where: str, params: Mapping[str, str]) -> bytes | None:
@@ -60,35 +57,3 @@ class StdlibHttp:
 def _is_simple(settings: Settings, scheme: str) -> bool:
     proxied = settings.cluster.get("proxy-url") or any(os.environ.get(name) for name in _PROXIES)
     return scheme == "https" and not proxied and set(settings.user) <= _SIMPLE
-
-
-def _authorization(user: Mapping[str, Any]) -> dict[str, str]:
-    token = Path(user["tokenFile"]).read_text().strip() if user.get("tokenFile") else None
-    token = token or user.get("token")
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _tls(settings: Settings) -> ssl.SSLContext:
-    cluster, user = settings.cluster, settings.user
-    data = cluster.get("certificate-authority-data")
-    context = ssl.create_default_context(
-        cafile=cluster.get("certificate-authority"),
-        cadata=base64.b64decode(data).decode() if data else None,
-    )
-    if cluster.get("insecure-skip-tls-verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    with tempfile.TemporaryDirectory() as folder:  # the library reads keys from files only
-        certificate = _file(user, "client-certificate", folder)
-        if certificate:
-            context.load_cert_chain(certificate, _file(user, "client-key", folder) or None)
-    return context
-
-
-def _file(user: Mapping[str, Any], name: str, folder: str) -> str:
-    if data := user.get(f"{name}-data"):
-        path = Path(folder) / name
-        path.touch(mode=0o600)
-        path.write_bytes(base64.b64decode(data))
-        return str(path)
-    return str(user.get(name) or "")

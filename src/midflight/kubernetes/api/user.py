@@ -10,12 +10,11 @@ import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from midflight.errors import Refused
+from midflight.kubeconfig import Settings, token
 from midflight.kubernetes.api.connection import Connection
-from midflight.kubernetes.api.kubeconfig import Settings
 from midflight.kubernetes.api.paths import path
 
 _REVIEWS = ("v1", "v1beta1", "v1alpha1")  # of authentication.k8s.io; the first came with 1.28
@@ -63,11 +62,9 @@ def _is_admin(connection: Connection) -> bool:
 
 
 def _token(user: Mapping[str, Any]) -> str:
-    if user.get("token"):
-        return str(user["token"])
     try:
-        return Path(str(user["tokenFile"])).read_text().strip()
-    except (KeyError, OSError):
+        return token(user)
+    except (OSError, ValueError):
         return ""
 
 

@@ -8,10 +8,10 @@ told then does not matter: it receives their state before its first step.
 from midflight.compat.horovod.common.exceptions import InvalidRequest
 from midflight.compat.horovod.engine import collectives
 from midflight.compat.horovod.engine import requests as words
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.compat.horovod.engine.requests import Response
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.timeline import Timeline
-from midflight.compat.horovod.engine.work import Work
 from midflight.runtime.group.process_group import Group
 
 THRESHOLD = 128 << 20

@@ -6,7 +6,9 @@ Ragged gathers are padded to the longest. Whatever waits, waits in a way that a 
 """
 
 import math
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from midflight.compat.horovod.engine.requests import Request, Response
-from midflight.compat.horovod.engine.work import Work
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.torch_private import copy_each, flatten, unflatten
 
@@ -33,6 +34,31 @@ DTYPES = {
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     )
 }
+
+
+@dataclass
+class Work:
+    """One named collective of this member, from the call to its result."""
+
+    request: Request
+    tensors: list[Tensor]  # what this member gives
+    outputs: list[Tensor]  # where results go; empty: their size is known only later
+    after: Callable[[Any], Any] | None = None  # what the caller makes of the results
+    steady: bool = False  # the same request comes in every step, with tensors of one kind
+    ready: Any = None  # a CUDA event: the tensors are complete
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+    result: Any = None
+
+    def succeed(self, result: Any) -> None:
+        if self.ready is not None:  # whoever waits uses another stream than this thread
+            torch.cuda.current_stream().synchronize()
+        self.result = result
+        self.done.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.done.set()
 
 
 def allreduce(group: Group, works: Sequence[Work], threshold: int) -> None:

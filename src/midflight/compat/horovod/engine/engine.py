@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from midflight.compat.horovod.common.exceptions import HorovodInternalError, InvalidRequest
 from midflight.compat.horovod.engine import collectives, talk
 from midflight.compat.horovod.engine import requests as words
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.compat.horovod.engine.requests import Asked, Request, Response, Told
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.tally import Tally
 from midflight.compat.horovod.engine.timeline import Timeline
-from midflight.compat.horovod.engine.work import Work
 from midflight.errors import ConnectionLost, ProtocolError
 from midflight.runtime.group.process_group import Group, is_communication_error
 

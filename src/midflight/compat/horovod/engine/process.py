@@ -21,11 +21,11 @@ import torch
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.alone import Alone
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.compat.horovod.engine.engine import Engine, Settings
 from midflight.compat.horovod.engine.requests import GLOBAL_SET, Request
 from midflight.compat.horovod.engine.sets import Sets
 from midflight.compat.horovod.engine.timeline import Timeline
-from midflight.compat.horovod.engine.work import Work
 from midflight.errors import MidflightError, WorldChanged
 from midflight.rundir import read_token
 from midflight.runtime.membership.standing import Change, Standing

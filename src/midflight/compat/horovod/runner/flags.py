@@ -8,10 +8,11 @@ was not given is None, so that a config file can fill it in.
 import argparse
 from collections.abc import Sequence
 
-from midflight.arguments import Parser
+from midflight.arguments import Parser, count_from, seconds
 from midflight.compat import horovod
 from midflight.errors import UsageError
 
+_COUNT = count_from(1)
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 # There is no MPI, no jsrun and no ssh here, and no cache of checks; flag by destination.
 WITHOUT_MEANING = {
@@ -46,11 +47,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add = made.add_argument
     add("-v", "--version", action="version", version=horovod.__version__)
-    add("-np", "--num-proc", type=int, metavar="N", help="processes to start with (needed)")
+    add("-np", "--num-proc", type=_COUNT, metavar="N", help="processes to start with (needed)")
     add("-cb", "--check-build", action="store_true", help="show what there is, and end")
     add("--verbose", action="store_true", default=None, help="tell what is being done")
     add("--config-file", metavar="YAML", help="tuning flags from a file; those given here win")
-    add("--start-timeout", type=int, metavar="S", help="how long -np slots are waited for (30)")
+    add("--start-timeout", type=seconds, metavar="S", help="how long -np slots are waited for (30)")
     add("--network-interfaces", dest="nics", action=_Interfaces, metavar="NAME,...",
         help="for NCCL")  # fmt: skip
     add("--network-interface", dest="nics", action=_Interfaces, metavar="NAME", help="the same")
@@ -71,18 +72,19 @@ def _add_hosts(made: argparse.ArgumentParser) -> None:
     add("-H", "--hosts", metavar="HOST:SLOTS,...", help="the hosts to use")
     add("-hostfile", "--hostfile", metavar="FILE", help="lines `HOST slots=N`")
     add("--host-discovery-script", metavar="SCRIPT", help="prints the hosts, each second anew")
-    group.add_argument("--slots-per-host", dest="slots", type=int, metavar="N",
+    group.add_argument("--slots-per-host", dest="slots", type=_COUNT, metavar="N",
                        help="for hosts that a script names without a number")  # fmt: skip
 
 
 def _add_elastic(made: argparse.ArgumentParser) -> None:
     add = made.add_argument_group("elastic (with --min-np or a discovery script)").add_argument
-    add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, metavar="N",
+    add("--min-np", "--min-num-proc", dest="min_num_proc", type=_COUNT, metavar="N",
         help="fewer are not trained with (default: -np)")  # fmt: skip
-    add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, metavar="N",
+    add("--max-np", "--max-num-proc", dest="max_num_proc", type=_COUNT, metavar="N",
         help="more are never used (default: no limit)")  # fmt: skip
-    add("--elastic-timeout", type=int, metavar="S", help="how long too few may be there (600)")
-    add("--reset-limit", type=int, metavar="N", help="failures after which the job gives up")
+    add("--elastic-timeout", type=seconds, metavar="S", help="how long too few may be there (600)")
+    add("--reset-limit", type=count_from(0), metavar="N",
+        help="failures after which the job gives up")  # fmt: skip
     add("--blacklist-cooldown-range", dest="cooldown_range", type=int, nargs=2,
         metavar=("MIN", "MAX"), help="how long a host that failed is avoided (5 300)")  # fmt: skip
 

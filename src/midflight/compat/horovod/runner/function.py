@@ -94,7 +94,7 @@ def run(  # noqa: PLR0913 - Horovod's signature
 
 def _launch(flags: list[str], command: list[str], folder: Path) -> None:
     outcome = folder / "outcome"
-    launcher = [sys.executable, "-P", "-m", "midflight.compat.horovod.runner"]
+    launcher = [sys.executable, "-P", "-m", "midflight.compat.horovod.runner.launch"]
     child = subprocess.Popen([*launcher, *flags, "--midflight-outcome", str(outcome), *command])
     try:
         code = child.wait()

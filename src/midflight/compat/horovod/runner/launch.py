@@ -79,7 +79,6 @@ def _tell_ignored(given: argparse.Namespace) -> None:
 
 
 def _failed(words: str, code: int, outcome: list[str]) -> int:
-    words = words.replace("midflight run --help", "horovodrun --help")
     _say(f"error: {words}")
     _note(words, outcome)
     return code
@@ -93,3 +92,7 @@ def _note(words: str, outcome: list[str]) -> None:
 
 def _say(line: str) -> None:
     terminal.err([f"horovodrun: {line}"])
+
+
+if __name__ == "__main__":
+    run_commandline()

@@ -13,20 +13,10 @@ from dataclasses import replace
 from midflight.compat.horovod.runner import messages, tunables
 from midflight.errors import JobFailed, UsageError
 from midflight.protocol.dialect import Dialect
-from midflight.run import options as run_options
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
-from midflight.run.options import Options
+from midflight.run.options import UNBOUNDED, Given, Options, check
 
 LOWEST_COOLDOWN, HIGHEST_COOLDOWN = 1, 3600  # seconds
-_SAME = {  # destination: the flag of `midflight run`
-    "reset_limit": "--reset-limit",
-    "slots": "--slots-per-host",
-    "hosts": "--hosts",
-    "hostfile": "--hostfile",
-    "host_discovery_script": "--host-discovery-script",
-    "output_filename": "--output-dir",
-}
-
 
 # What a process is told of its place; true at its start, as with Horovod itself.
 _ENVIRONMENT = {
@@ -52,17 +42,11 @@ def options(given: argparse.Namespace, environ: Mapping[str, str]) -> Options:
     """The run that was asked for, or an error that says what is wrong."""
     tunables.check(given)
     _check_cooldown(given)
-    hosts = _hosts(given)
-    made = run_options.parse(_words(given, hosts, environ), environ)
+    made = check(_asked(given, _hosts(given), environ), environ)
     elastic = is_elastic(given)
-    spec = replace(
-        made.spec,
-        dialect=dialect(
-            elastic, takes_all_slots=elastic and made.hosted is None, level=given.log_level or ""
-        ),
-        environment=tunables.variables(given, environ),
-    )
-    return replace(made, spec=spec)
+    takes_all = elastic and made.hosted is None
+    own = dialect(elastic, takes_all_slots=takes_all, level=given.log_level or "")
+    return replace(made, spec=replace(made.spec, dialect=own))
 
 
 def dialect(elastic: bool, *, takes_all_slots: bool, level: str = "") -> Dialect:
@@ -77,26 +61,33 @@ def dialect(elastic: bool, *, takes_all_slots: bool, level: str = "") -> Dialect
     )
 
 
-def _words(given: argparse.Namespace, hosts: Hosts | None, environ: Mapping[str, str]) -> list[str]:
-    """The command line of `midflight run` that means the same."""
-    words = _sizes(given, hosts)
-    for name, flag in _SAME.items():
-        if getattr(given, name) is not None:
-            words += [flag, str(getattr(given, name))]
-    words += ["--start-timeout", _seconds(given.start_timeout, "START", 30, environ)]
-    words += ["--elastic-timeout", _seconds(given.elastic_timeout, "ELASTIC", 600, environ)]
-    if given.cooldown_range is not None:
-        words += ["--cooldown", *map(str, given.cooldown_range)]
-    words += ["--timestamps"] if given.timestamps else []
-    words += ["--verbose"] if given.verbose else []
-    return [*words, "--", *given.command]
+def _asked(given: argparse.Namespace, hosts: Hosts | None, environ: Mapping[str, str]) -> Given:
+    np, least, most = _sizes(given, hosts)
+    return Given(
+        command=tuple(given.command),
+        np=np,
+        min_np=least,
+        max_np=most,
+        hosts=hosts,
+        host_discovery_script=given.host_discovery_script,
+        slots_per_host=given.slots,
+        start_timeout=_seconds(given.start_timeout, "START", Given.start_timeout, environ),
+        elastic_timeout=_seconds(given.elastic_timeout, "ELASTIC", Given.elastic_timeout, environ),
+        cooldown=tuple(given.cooldown_range or Given.cooldown),
+        reset_limit=given.reset_limit,
+        timestamps=given.timestamps,
+        output_dir=given.output_filename,
+        verbose=bool(given.verbose),
+        environment=tunables.variables(given, environ),
+    )
 
 
-def _sizes(given: argparse.Namespace, hosts: Hosts | None) -> list[str]:
+def _sizes(given: argparse.Namespace, hosts: Hosts | None) -> tuple[int, int, int | None]:
+    """How many at the start, at least, and at most."""
     np, least, most = given.num_proc, given.min_num_proc, given.max_num_proc
     if not is_elastic(given):
         _check_room(np, hosts)
-        return ["-np", str(np), "--min-np", str(np), "--max-np", str(np)]
+        return np, np, np
     least = np if least is None else least
     if least > np or (most is not None and np > most):
         shown = "unbounded" if most is None else most
@@ -105,9 +96,8 @@ def _sizes(given: argparse.Namespace, hosts: Hosts | None) -> list[str]:
         )
     _check_room(least, hosts)
     if hosts is not None:  # fixed, so what there will be is known
-        np = min(max(np, sum(hosts.values())), most or run_options.UNBOUNDED)
-    bound = ["--max-np", str(most)] if most is not None else []
-    return ["-np", str(np), "--min-np", str(least), *bound]
+        np = min(max(np, sum(hosts.values())), most or UNBOUNDED)
+    return np, least, most
 
 
 def _hosts(given: argparse.Namespace) -> Hosts | None:
@@ -140,12 +130,11 @@ def _check_cooldown(given: argparse.Namespace) -> None:
         raise JobFailed(messages.COOLDOWN_HIGH.format(value=high, bound=HIGHEST_COOLDOWN))
 
 
-def _seconds(given: int | None, what: str, default: int, environ: Mapping[str, str]) -> str:
+def _seconds(given: float | None, what: str, default: float, environ: Mapping[str, str]) -> float:
     """The flag, the variable, or what it is without either."""
-    if given:
-        return str(given)
     name = f"HOROVOD_{what}_TIMEOUT"
-    text = environ.get(name, str(default))
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"{name} wants a number of seconds, 1 or more, got {text!r}")
-    return text
+    if given or name not in environ:
+        return given or default
+    if not environ[name].isdecimal() or not int(environ[name]):
+        raise UsageError(f"{name} wants a number of seconds, 1 or more, got {environ[name]!r}")
+    return float(environ[name])

@@ -4,26 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-
-class Compressor:
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """What travels, and what `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
+from midflight.compat.horovod.torch.compression import Compressor, NoneCompressor
 
 
 class FP16Compressor(Compressor):

@@ -102,3 +102,12 @@ def allgather_object(
 ) -> list[Any]:
     """Everybody's values, by rank."""
     return functions.allgather_object(obj, name, process_set)
+
+
+__all__ = [
+    "allgather_object",
+    "broadcast_global_variables",
+    "broadcast_object",
+    "broadcast_object_fn",
+    "broadcast_variables",
+]

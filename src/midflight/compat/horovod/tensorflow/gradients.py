@@ -17,8 +17,7 @@ from midflight.compat.horovod.common.process_sets import ProcessSet, global_proc
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.bridge import call, more_rows, named, same
 from midflight.compat.horovod.tensorflow.compression import Compression
-from midflight.compat.horovod.tensorflow.places import size_op
-from midflight.compat.horovod.tensorflow.reductions import check_sparse, gather_slices
+from midflight.compat.horovod.tensorflow.mpi_ops import check_sparse, gather_slices, size_op
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.mpi_ops import Average
 

@@ -20,8 +20,8 @@ from midflight.compat.horovod.tensorflow.gradients import (
     chosen_groups,
     reduce_gradients,
 )
-from midflight.compat.horovod.tensorflow.reductions import allreduce
-from midflight.compat.horovod.tensorflow.tape import local_variables
+from midflight.compat.horovod.tensorflow.mpi_ops import allreduce
+from midflight.compat.horovod.tensorflow.tape import with_local_layers
 from midflight.compat.horovod.torch.mpi_ops import Average, Min, Sum
 
 _UNKNOWN = "Provided optimizer doesn't inherit from either legacy TensorFlow or Keras optimizer: %s"
@@ -235,11 +235,8 @@ def DistributedOptimizer(  # noqa: PLR0913
     )
 
 
-def PartialDistributedOptimizer(
-    optimizer: Any, *args: Any, local_layers: Any = None, **kwargs: Any
-) -> Any:
-    """Like DistributedOptimizer, but each rank trains `local_layers` for itself."""
-    made = DistributedOptimizer(optimizer, *args, **kwargs)
-    for variable in local_variables(local_layers):
-        made.register_local_var(variable)
-    return made
+PartialDistributedOptimizer = with_local_layers(
+    DistributedOptimizer, "PartialDistributedOptimizer", "register_local_var"
+)
+
+__all__ = ["DistributedOptimizer", "PartialDistributedOptimizer"]

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.tensorflow.bridge import as_written, keras
-from midflight.compat.horovod.tensorflow.reductions import allreduce
+from midflight.compat.horovod.tensorflow.mpi_ops import allreduce
 from midflight.compat.horovod.torch.mpi_ops import Average
 
 
@@ -26,3 +26,6 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         both = tf.stack([mean, variance + mean**2])
         mean, squares = tf.unstack(allreduce(both, op=Average, process_set=self.process_set))
         return mean, squares - mean**2
+
+
+__all__ = ["SyncBatchNormalization"]

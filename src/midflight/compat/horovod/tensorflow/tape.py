@@ -1,6 +1,8 @@
 """DistributedGradientTape: a tape whose gradients are those of all ranks."""
 
-from collections.abc import Sequence
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -74,37 +76,23 @@ def DistributedGradientTape(  # noqa: PLR0913
     return tape
 
 
-def PartialDistributedGradientTape(  # noqa: PLR0913
-    gradtape: Any,
-    device_dense: str = "",
-    device_sparse: str = "",
-    compression: Any = Compression.none,
-    sparse_as_dense: bool = False,
-    op: int = Average,
-    gradient_predivide_factor: float = 1.0,
-    num_groups: int = 0,
-    groups: Any = None,
-    process_set: ProcessSet = global_process_set,
-    local_layers: Any = None,
-    scale_local_gradients: bool = True,
-) -> Any:
-    """Like DistributedGradientTape, but each rank trains `local_layers` for itself."""
-    tape = DistributedGradientTape(
-        gradtape,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
-    )
-    for variable in local_variables(local_layers):
-        tape.register_local_source(variable)
-    return tape
+def with_local_layers(whole: Callable[..., Any], name: str, register: str) -> Callable[..., Any]:
+    """`whole` with a parameter more: `local_layers`, which each rank trains for itself."""
+
+    @functools.wraps(whole)
+    def partly(given: Any, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:
+        made = whole(given, *args, **kwargs)
+        for variable in local_variables(local_layers):
+            getattr(made, register)(variable)
+        return made
+
+    layers = inspect.Parameter("local_layers", inspect.Parameter.KEYWORD_ONLY, default=None)
+    signature = inspect.signature(whole)
+    parameters = [*signature.parameters.values(), layers]
+    partly.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    partly.__name__ = partly.__qualname__ = name
+    partly.__doc__ = f"Like {whole.__name__}, but each rank trains `local_layers` for itself."
+    return partly
 
 
 def local_variables(layers: Any) -> Sequence[Any]:
@@ -112,3 +100,10 @@ def local_variables(layers: Any) -> Sequence[Any]:
     if not all(isinstance(layer, keras.layers.Layer) for layer in given):
         raise ValueError("All local layers must be of tf.keras.layers.Layer type.")
     return [variable for layer in given for variable in layer.trainable_weights]
+
+
+PartialDistributedGradientTape = with_local_layers(
+    DistributedGradientTape, "PartialDistributedGradientTape", "register_local_source"
+)
+
+__all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]

@@ -4,7 +4,8 @@ The gradient of a sum over ranks is the same sum over their gradients; that of a
 rank's part of it, and so on; Horovod's definitions, scale factors included.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,43 +25,15 @@ def _apply(function: Any, *arguments: Any) -> Any:
 
 class _Allreduce(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, name: Any, op: int, scales: Any, members: Any) -> Any:
-        ctx.op, ctx.scales, ctx.members = op, scales, members
-        handle = ops.allreduce_async(tensor, None, name, op, scales[0], scales[1], members)
-        return ops.synchronize(handle)
+    def forward(ctx: Any, kind: str, name: Any, how: ops.Reduction, *tensors: Tensor) -> Any:
+        ctx.kind, ctx.how = kind, how
+        result = ops.synchronize(ops.reduce(kind, list(tensors), name, how))
+        return (result,) if kind == "allreduce" else tuple(result)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        (grad,) = grads
-        result = allreduce(
-            grad.contiguous(),
-            op=ctx.op,
-            prescale_factor=ctx.scales[0],
-            postscale_factor=ctx.scales[1],
-            process_set=ctx.members,
-        )
-        return result, None, None, None, None
-
-
-class _GroupedAllreduce(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, name: Any, op: int, scales: Any, members: Any, *tensors: Tensor) -> Any:
-        ctx.op, ctx.scales, ctx.members = op, scales, members
-        handle = ops.grouped_allreduce_async(
-            list(tensors), None, name, op, scales[0], scales[1], members
-        )
-        return tuple(ops.synchronize(handle))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        results = grouped_allreduce(
-            [grad.contiguous() for grad in grads],
-            op=ctx.op,
-            prescale_factor=ctx.scales[0],
-            postscale_factor=ctx.scales[1],
-            process_set=ctx.members,
-        )
-        return (None, None, None, None, *results)
+        whole = [grad.contiguous() for grad in grads]
+        return (None, None, None, *_apply(_Allreduce, ctx.kind, None, ctx.how, *whole))
 
 
 class _Allgather(torch.autograd.Function):
@@ -120,21 +93,32 @@ class _Alltoall(torch.autograd.Function):
 
 class _Reducescatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, name: Any, op: int, scales: Any, members: Any, *tensors: Tensor) -> Any:
-        ctx.op, ctx.scales, ctx.members = op, scales, members
-        handle = ops.grouped_reducescatter_async(list(tensors), name, op, members, *scales)
-        return tuple(ops.synchronize(handle))
+    def forward(ctx: Any, name: Any, how: ops.Reduction, *tensors: Tensor) -> Any:
+        ctx.how = how
+        return tuple(
+            ops.synchronize(ops.scatter("grouped_reducescatter", list(tensors), name, how))
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        before, after = ctx.scales
+        how = ctx.how
         results = []
         for grad in grads:
-            if ctx.op == ops.Sum and PROCESS.standing.arrived:
-                grad = grad * ctx.members.size()
-            handle = ops.allgather_async((grad * before * after).contiguous(), None, ctx.members)
-            results.append(ops.synchronize(handle))
-        return (None, None, None, None, *results)
+            if how.op == ops.Sum and PROCESS.standing.arrived:
+                grad = grad * how.process_set.size()
+            scaled = (grad * how.prescale * how.postscale).contiguous()
+            results.append(ops.synchronize(ops.allgather_async(scaled, None, how.process_set)))
+        return (None, None, *results)
+
+
+def _compressed(
+    tensors: Sequence[Tensor], compression: Any, reduce: Callable[..., Any]
+) -> list[Tensor]:
+    """What `reduce` makes of the tensors, which travel compressed."""
+    pairs = [compression.compress(tensor) for tensor in tensors]
+    reduced = reduce(*(tensor for tensor, _ in pairs))
+    contexts = [context for _, context in pairs]
+    return [compression.decompress(t, c) for t, c in zip(reduced, contexts, strict=True)]
 
 
 def allreduce(  # noqa: PLR0913
@@ -148,10 +132,9 @@ def allreduce(  # noqa: PLR0913
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
     chosen = ops.chosen_op(op, average)
-    compressed, context = compression.compress(tensor)
-    scales = (prescale_factor, postscale_factor)
-    reduced = _apply(_Allreduce, compressed, name, chosen, scales, process_set)
-    result: Tensor = compression.decompress(reduced, context)
+    how = ops.Reduction(chosen, prescale_factor, postscale_factor, process_set)
+    reduce = partial(_apply, _Allreduce, "allreduce", name, how)
+    (result,) = _compressed([tensor], compression, reduce)
     return result
 
 
@@ -166,21 +149,16 @@ def grouped_allreduce(  # noqa: PLR0913
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
     chosen = ops.chosen_op(op, average)
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    scales = (prescale_factor, postscale_factor)
-    reduced: Any = _apply(
-        _GroupedAllreduce, name, chosen, scales, process_set, *(tensor for tensor, _ in pairs)
-    )
-    contexts = [context for _, context in pairs]
-    return [compression.decompress(t, c) for t, c in zip(reduced, contexts, strict=True)]
+    how = ops.Reduction(chosen, prescale_factor, postscale_factor, process_set)
+    reduce = partial(_apply, _Allreduce, "grouped_allreduce", name, how)
+    return _compressed(tensors, compression, reduce)
 
 
 def allgather(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
-    results: Any = _apply(_Allgather, name, process_set, tensor)
-    (result,) = results
-    return ops._tensor(result)
+    result: Tensor = _apply(_Allgather, name, process_set, tensor)[0]
+    return result
 
 
 def grouped_allgather(
@@ -188,8 +166,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Tensor]:
-    results: Any = _apply(_Allgather, name, process_set, *tensors)
-    return list(results)
+    return list(_apply(_Allgather, name, process_set, *tensors))
 
 
 def broadcast(
@@ -198,7 +175,8 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    return ops._tensor(_apply(_Broadcast, tensor, root_rank, name, process_set))
+    result: Tensor = _apply(_Broadcast, tensor, root_rank, name, process_set)
+    return result
 
 
 def alltoall(
@@ -208,7 +186,7 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The tensor alone; with `splits` also how many rows came from each rank."""
-    both: Any = _apply(_Alltoall, tensor, splits, name, process_set)
+    both = _apply(_Alltoall, tensor, splits, name, process_set)
     return both[0] if splits is None else both
 
 
@@ -221,10 +199,8 @@ def reducescatter(  # noqa: PLR0913
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Tensor:
-    compressed, context = compression.compress(tensor)
-    scales = (prescale_factor, postscale_factor)
-    results: Any = _apply(_Reducescatter, name, op, scales, process_set, compressed)
-    result: Tensor = compression.decompress(results[0], context)
+    how = ops.Reduction(ops.ReduceOp(op), prescale_factor, postscale_factor, process_set)
+    (result,) = _compressed([tensor], compression, partial(_apply, _Reducescatter, name, how))
     return result
 
 
@@ -237,8 +213,11 @@ def grouped_reducescatter(  # noqa: PLR0913
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Tensor]:
-    pairs = [compression.compress(tensor) for tensor in tensors]
-    scales = (prescale_factor, postscale_factor)
-    results: Any = _apply(_Reducescatter, name, op, scales, process_set, *(t for t, _ in pairs))
-    contexts = [context for _, context in pairs]
-    return [compression.decompress(t, c) for t, c in zip(results, contexts, strict=True)]
+    how = ops.Reduction(ops.ReduceOp(op), prescale_factor, postscale_factor, process_set)
+    return _compressed(tensors, compression, partial(_apply, _Reducescatter, name, how))
+
+
+__all__ = [
+    "allgather", "allreduce", "alltoall", "broadcast", "grouped_allgather", "grouped_allreduce",
+    "grouped_reducescatter", "reducescatter",
+]  # fmt: skip

@@ -98,3 +98,11 @@ def allgather_object(
     parts = ops.allgather_async(data, f"{name}.data", process_set)
     sizes = [int(size) for size in ops.synchronize(lengths)]
     return [from_bytes(part) for part in ops.synchronize(parts).split(sizes)]
+
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]

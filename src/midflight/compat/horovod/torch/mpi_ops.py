@@ -4,21 +4,26 @@ Every call becomes one named request of the engine. A tensor that needs a gradie
 `autograd`. Signatures, defaults and messages are Horovod's.
 """
 
+import functools
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 from torch import Tensor
 
+from midflight.compat.horovod.common import basics
 from midflight.compat.horovod.common.basics import *  # noqa: F403 - scripts look for them here
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine import requests as words
-from midflight.compat.horovod.engine.collectives import DTYPES
+from midflight.compat.horovod.engine.collectives import DTYPES, Work
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.engine.requests import Request
-from midflight.compat.horovod.engine.work import Work
+
+P = ParamSpec("P")
 
 
 class ReduceOp(IntEnum):
@@ -72,32 +77,25 @@ def request(kind: str, name: str, tensors: Sequence[Tensor], **more: Any) -> Req
     )
 
 
-def _reduce(  # noqa: PLR0913
-    tensors: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    name: str,
-    op: ReduceOp,
-    scales: tuple[float, float],
-    process_set: ProcessSet,
-    single: bool,
-) -> int:
-    check(*tensors)
-    if op == Adasum:
-        _check_adasum(tensors, process_set)
-    asked = request(
-        words.ALLREDUCE,
-        name,
-        tensors,
-        op=op.name.lower(),
-        prescale=float(scales[0]),
-        postscale=float(scales[1]),
-        process_set=process_set,
-    )
-    given = [tensor.detach() for tensor in tensors]
-    into = [g if o is t else o for g, o, t in zip(given, outputs, tensors, strict=True)]
-    kept = list(outputs)
-    after = (lambda _: kept[0]) if single else (lambda _: kept)
-    return PROCESS.submit(Work(asked, given, into, after))
+@dataclass(frozen=True)
+class Reduction:
+    """How the tensors of all ranks become one."""
+
+    op: ReduceOp
+    prescale: float = 1.0
+    postscale: float = 1.0
+    process_set: ProcessSet = global_process_set
+
+    def request(self, kind: str, name: str, tensors: Sequence[Tensor]) -> Request:
+        return request(
+            kind,
+            name,
+            tensors,
+            op=self.op.name.lower(),
+            prescale=float(self.prescale),
+            postscale=float(self.postscale),
+            process_set=self.process_set,
+        )
 
 
 def _check_adasum(tensors: Sequence[Tensor], process_set: ProcessSet) -> None:
@@ -110,95 +108,83 @@ def _check_adasum(tensors: Sequence[Tensor], process_set: ProcessSet) -> None:
         raise ValueError("Adasum wants floating point tensors")
 
 
+def _at_once(name: str, begin: Callable[P, int]) -> Callable[P, Any]:
+    """The same, with the result instead of a handle for it."""
+
+    @functools.wraps(begin)
+    def wait(*args: P.args, **kwargs: P.kwargs) -> Any:
+        return synchronize(begin(*args, **kwargs))
+
+    signature = inspect.signature(begin).replace(return_annotation=Any)
+    wait.__signature__ = signature  # type: ignore[attr-defined] # what help() shows
+    wait.__name__ = wait.__qualname__ = name
+    return wait
+
+
 # --- allreduce -----------------------------------------------------------------------------
 
 
-def allreduce_async(  # noqa: PLR0913
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
+def reduce(
+    kind: str, tensors: Sequence[Tensor], name: str | None, how: Reduction, in_place: bool = False
 ) -> int:
-    output = torch.empty_like(tensor)
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("allreduce", name, process_set.process_set_id)
-    return _reduce([tensor], [output], named, chosen_op(op, average), scales, process_set, True)
-
-
-def allreduce_async_(  # noqa: PLR0913
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("allreduce", name, process_set.process_set_id)
-    return _reduce([tensor], [tensor], named, chosen_op(op, average), scales, process_set, True)
-
-
-def allreduce_(  # noqa: PLR0913
-    tensor: Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    handle = allreduce_async_(
-        tensor, average, name, op, prescale_factor, postscale_factor, process_set
+    """For the list of results. `kind`: of the call, which names it if the caller does not."""
+    named = PROCESS.name(kind, name, how.process_set.process_set_id)
+    check(*tensors)
+    if how.op == Adasum:
+        _check_adasum(tensors, how.process_set)
+    given = [tensor.detach() for tensor in tensors]
+    results = list(tensors) if in_place else [torch.empty_like(tensor) for tensor in tensors]
+    work = Work(
+        how.request(words.ALLREDUCE, named, tensors),
+        given,
+        given if in_place else results,
+        (lambda _: results[0]) if kind == "allreduce" else (lambda _: results),
     )
-    return _tensor(synchronize(handle))
+    return PROCESS.submit(work)
 
 
-def grouped_allreduce_async(  # noqa: PLR0913
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    outputs = [torch.empty_like(tensor) for tensor in tensors]
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("grouped_allreduce", name, process_set.process_set_id)
-    return _reduce(tensors, outputs, named, chosen_op(op, average), scales, process_set, False)
+def _allreduce(in_place: bool) -> Callable[..., int]:
+    def begin(  # noqa: PLR0913
+        tensor: Tensor,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        scales = (prescale_factor, postscale_factor)
+        how = Reduction(chosen_op(op, average), *scales, process_set)
+        return reduce("allreduce", [tensor], name, how, in_place)
+
+    begin.__name__ = begin.__qualname__ = "allreduce_async_" if in_place else "allreduce_async"
+    return begin
 
 
-def grouped_allreduce_async_(  # noqa: PLR0913
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> int:
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("grouped_allreduce", name, process_set.process_set_id)
-    return _reduce(tensors, tensors, named, chosen_op(op, average), scales, process_set, False)
+def _grouped_allreduce(in_place: bool) -> Callable[..., int]:
+    def begin(  # noqa: PLR0913
+        tensors: Sequence[Tensor],
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> int:
+        scales = (prescale_factor, postscale_factor)
+        how = Reduction(chosen_op(op, average), *scales, process_set)
+        return reduce("grouped_allreduce", tensors, name, how, in_place)
+
+    begin.__name__ = f"grouped_allreduce_async{'_' if in_place else ''}"
+    begin.__qualname__ = begin.__name__
+    return begin
 
 
-def grouped_allreduce_(  # noqa: PLR0913
-    tensors: Sequence[Tensor],
-    average: bool | None = None,
-    name: str | None = None,
-    op: int | None = None,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-    process_set: ProcessSet = global_process_set,
-) -> list[Tensor]:
-    handle = grouped_allreduce_async_(
-        tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    )
-    return list(synchronize(handle))
+allreduce_async, allreduce_async_ = _allreduce(in_place=False), _allreduce(in_place=True)
+allreduce_ = _at_once("allreduce_", allreduce_async_)
+grouped_allreduce_async = _grouped_allreduce(in_place=False)
+grouped_allreduce_async_ = _grouped_allreduce(in_place=True)
+grouped_allreduce_ = _at_once("grouped_allreduce_", grouped_allreduce_async_)
 
 
 def sparse_allreduce_async(
@@ -231,16 +217,7 @@ def sparse_allreduce_async(
 def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    check(tensor)
-    whole = tensor.detach()
-    rows = whole.reshape(1) if whole.dim() == 0 else whole
-    asked = request(
-        words.ALLGATHER,
-        PROCESS.name("allgather", name, process_set.process_set_id),
-        [rows],
-        process_set=process_set,
-    )
-    return PROCESS.submit(Work(asked, [rows], [], lambda results: results[0]))
+    return _gather("allgather", [tensor], name, process_set)
 
 
 def grouped_allgather_async(
@@ -248,11 +225,16 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
+    return _gather("grouped_allgather", tensors, name, process_set)
+
+
+def _gather(kind: str, tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet) -> int:
     check(*tensors)
     rows = [t.detach().reshape(1) if t.dim() == 0 else t.detach() for t in tensors]
-    named = PROCESS.name("grouped_allgather", name, process_set.process_set_id)
+    named = PROCESS.name(kind, name, process_set.process_set_id)
     asked = request(words.ALLGATHER, named, rows, process_set=process_set)
-    return PROCESS.submit(Work(asked, rows, [], list))
+    after = (lambda results: results[0]) if kind == "allgather" else list
+    return PROCESS.submit(Work(asked, rows, [], after))
 
 
 def broadcast_async(
@@ -284,13 +266,7 @@ def _broadcast(
     return PROCESS.submit(Work(asked, [given], [into], lambda _: output))
 
 
-def broadcast_(
-    tensor: Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Tensor:
-    return _tensor(synchronize(broadcast_async_(tensor, root_rank, name, process_set)))
+broadcast_ = _at_once("broadcast_", broadcast_async_)
 
 
 def alltoall_async(
@@ -378,9 +354,8 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("reducescatter", name, process_set.process_set_id)
-    return _scatter([tensor], named, ReduceOp(op), process_set, scales, True)
+    how = Reduction(ReduceOp(op), prescale_factor, postscale_factor, process_set)
+    return scatter("reducescatter", [tensor], name, how)
 
 
 def grouped_reducescatter_async(
@@ -391,35 +366,21 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    scales = (prescale_factor, postscale_factor)
-    named = PROCESS.name("grouped_reducescatter", name, process_set.process_set_id)
-    return _scatter(tensors, named, ReduceOp(op), process_set, scales, False)
+    how = Reduction(ReduceOp(op), prescale_factor, postscale_factor, process_set)
+    return scatter("grouped_reducescatter", tensors, name, how)
 
 
-def _scatter(
-    tensors: Sequence[Tensor],
-    name: str,
-    op: ReduceOp,
-    process_set: ProcessSet,
-    scales: tuple[float, float],
-    single: bool,
-) -> int:
+def scatter(kind: str, tensors: Sequence[Tensor], name: str | None, how: Reduction) -> int:
+    named = PROCESS.name(kind, name, how.process_set.process_set_id)
     check(*tensors)
-    if op == Adasum:
+    if how.op == Adasum:
         raise NotImplementedError("The Adasum reduction does not support reducescatter.")
     if any(tensor.dim() == 0 for tensor in tensors):
         raise ValueError("reducescatter wants tensors with at least one dimension")
-    asked = request(
-        words.REDUCESCATTER,
-        name,
-        tensors,
-        op=op.name.lower(),
-        prescale=float(scales[0]),
-        postscale=float(scales[1]),
-        process_set=process_set,
-    )
+    asked = how.request(words.REDUCESCATTER, named, tensors)
     given = [tensor.detach() for tensor in tensors]
-    return PROCESS.submit(Work(asked, given, [], (lambda r: r[0]) if single else list))
+    after = (lambda results: results[0]) if kind == "reducescatter" else list
+    return PROCESS.submit(Work(asked, given, [], after))
 
 
 # --- waiting -------------------------------------------------------------------------------
@@ -447,6 +408,11 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     )
 
 
-def _tensor(result: Any) -> Tensor:
-    assert isinstance(result, Tensor)
-    return result
+__all__ = [
+    "Adasum", "Average", "Max", "Min", "Product", "Sum", "allgather_async", "allreduce_",
+    "allreduce_async", "allreduce_async_", "alltoall_async", "barrier", "broadcast_",
+    "broadcast_async", "broadcast_async_", "grouped_allgather_async", "grouped_allreduce_",
+    "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter_async", "join",
+    "poll", "reducescatter_async", "sparse_allreduce_async", "synchronize",
+]  # fmt: skip
+__all__ += basics.__all__

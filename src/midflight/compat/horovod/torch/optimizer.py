@@ -19,9 +19,9 @@ from torch import Tensor
 from midflight.compat.horovod.common.basics import size
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.engine import requests as words
+from midflight.compat.horovod.engine.collectives import Work
 from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.engine.requests import Request
-from midflight.compat.horovod.engine.work import Work
 from midflight.compat.horovod.torch import mpi_ops as ops
 from midflight.compat.horovod.torch.buckets import Bucket, Slot, arrange
 from midflight.compat.horovod.torch.compression import Compression

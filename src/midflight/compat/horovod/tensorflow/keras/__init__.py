@@ -19,6 +19,7 @@ from midflight.compat.horovod.tensorflow import (
     Product,
     Sum,
     allgather_object,
+    broadcast_global_variables,
     broadcast_object,
     broadcast_variables,
     mpi_ops,
@@ -62,12 +63,6 @@ def DistributedOptimizer(  # noqa: PLR0913
 
 _distributed = optimizer.DistributedOptimizer
 PartialDistributedOptimizer = optimizer.PartialDistributedOptimizer
-
-
-def broadcast_global_variables(root_rank: int) -> Any:
-    from midflight.compat.horovod.tensorflow import functions
-
-    return functions.broadcast_global_variables(root_rank)
 
 
 def allreduce(  # noqa: PLR0913
@@ -122,27 +117,10 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
-    "DistributedOptimizer",
-    "HorovodInternalError",
-    "Max",
-    "Min",
-    "PartialDistributedOptimizer",
-    "Product",
-    "Sum",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_variables",
-    "callbacks",
-    "elastic",
-    "load_model",
-    "reducescatter",
-]
+    "Adasum", "Average", "Compression", "DistributedOptimizer", "HorovodInternalError", "Max",
+    "Min", "PartialDistributedOptimizer", "Product", "Sum", "allgather", "allgather_object",
+    "allreduce", "broadcast", "broadcast_global_variables", "broadcast_object",
+    "broadcast_variables", "callbacks", "elastic", "load_model", "reducescatter",
+]  # fmt: skip
 __all__ += basics.__all__
 __all__ += process_sets.__all__
