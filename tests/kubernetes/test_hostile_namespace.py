@@ -87,7 +87,7 @@ class Operator:
 
         def executor(tell: Any) -> Executor:
             cache = self.cache
-            return Executor(self.api, PodDefaults(), b"key", tell, cache.put, cache.clock)
+            return Executor(self.api, PodDefaults(key=b"key"), tell, cache.put, cache.clock)
 
         made = Loop(KubernetesPlace(self.cache, executor, identity), self.cache.clock)
         self.tasks.append(asyncio.create_task(made.run()))

@@ -56,7 +56,6 @@ class Executor:
 
     api: AsyncConnection
     defaults: PodDefaults
-    secret: bytes = field(repr=False)  # the operator's own
     tell: Tell
     put: Callable[[Object], Object]  # into the cache
     clock: Callable[[], float]
@@ -232,7 +231,7 @@ class Executor:
     def token(self, job: Job) -> str:
         """The job's own secret: it follows from ours, so that we never have to read one."""
         text = f"{job.key}/{job.uid}".encode()
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+        return hmac.new(self.defaults.key, text, hashlib.sha256).hexdigest()
 
 
 def _notice(obj: Object, job: Job, order: StopInstance) -> int:

@@ -1,6 +1,6 @@
 """The pods of a job and the dependents that must exist before them. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -13,3 +13,5 @@ class PodDefaults:
     rsync_image: str = "instrumentisto/rsync-ssh"
     # The label of the operator's namespace: who may set it is an administrator anyway.
     operator: tuple[str, str] = ("app.kubernetes.io/name", "midflight-operator")
+    # The operator's own secret, from which those of all jobs follow, and their Secrets' names.
+    key: bytes = field(default=b"", repr=False)
