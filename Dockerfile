@@ -7,9 +7,17 @@
 # image; one for CPUs alone makes 1.2 GB. TORCH_INDEX is where that build of torch comes from, if not
 # from where pip looks anyway.
 
-ARG PYTHON=3.13
+#
+# For a release give BASE a digest, so that nobody can exchange what is built on:
+#
+#   docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
+#   docker build --build-arg BASE=python:3.13-slim@sha256:... -t midflight:0.1.0 .
+#
+# What is installed is locked, with hashes (`make lock`); only TORCH is as the index has it.
 
-FROM python:${PYTHON}-slim AS build
+ARG BASE=python:3.13-slim
+
+FROM ${BASE} AS build
 ARG TORCH=
 ARG TORCH_INDEX=
 # A date of any kind makes Python check bytecode by content: some builders round times when they copy,
@@ -22,15 +30,26 @@ RUN if [ -n "$TORCH" ]; then \
         /opt/venv/bin/pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "torch==$TORCH"; \
     fi
 WORKDIR /source
-COPY requirements/constraints.txt requirements/
+COPY requirements requirements
+RUN python -m venv /opt/build && /opt/build/bin/pip install --require-hashes -r requirements/build.txt \
+    && /opt/venv/bin/pip install --require-hashes -r requirements/image.txt
+# torch warns without numpy.
+RUN if [ -n "$TORCH" ]; then \
+        sed -n '/^numpy==/,/[^\\]$/p' requirements/dev.txt > /tmp/numpy.txt \
+        && /opt/venv/bin/pip install --require-hashes -r /tmp/numpy.txt; \
+    fi
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
-# The constraints name a torch of their own, which is for working on Midflight.
-RUN grep -v '^torch' requirements/constraints.txt > /tmp/constraints.txt \
-    && /opt/venv/bin/pip install -c /tmp/constraints.txt ${TORCH:+numpy} '.[kubernetes]' \
-    && /opt/venv/bin/pip uninstall -y pip
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp/wheel . \
+    && /opt/venv/bin/pip install --no-deps --no-index /tmp/wheel/*.whl \
+    && /opt/venv/bin/pip uninstall -y pip \
+    && /opt/venv/bin/python requirements/sbom.py > /opt/venv/sbom.cdx.json
 
-FROM python:${PYTHON}-slim
+FROM ${BASE}
+# What fetches the code of jobs, so that no image of somebody else's is given their passwords.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates git openssh-client rsync \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 65532 midflight \
     && useradd --uid 65532 --gid 65532 --no-log-init --home-dir /home/midflight --create-home midflight
 # The base's pip would install beside the environment, where nothing of it is found. An image built on

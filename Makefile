@@ -16,6 +16,9 @@ BENCH ?= all
 VERSION ?= installed
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/torch-$(VERSION)
+LOCK_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/lock
+LOCK = $(LOCK_VENV)/bin/uv --quiet pip compile --generate-hashes --universal --python-version 3.11 \
+	--no-header --no-annotate --upgrade -c $(LOCK_VENV)/constraints.txt
 TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_group.py gradients.py \
 	transfer.py holdings.py) \
 	tests/e2e/test_resizing.py::test_a_job_is_made_larger_and_smaller_while_it_trains \
@@ -23,7 +26,7 @@ TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_
 	tests/e2e/test_determinism.py
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-fast test-torch simulate fuzz lint format bench clean
+.PHONY: help .venv demo test test-fast test-torch simulate fuzz lock sbom lint format bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +50,20 @@ $(BENCH_STAMP): $(STAMP)
 $(TEST_STAMP): $(STAMP)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow]'
 	@touch $@
+
+# Not what the above install, which take what is at hand; these are for images and for whoever asks.
+lock: ## lock the requirements of the image and of development, with hashes
+	@$(PYTHON) -m venv $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/pip --quiet install -c $(CONSTRAINTS) uv
+	@grep -v '^torch' $(CONSTRAINTS) > $(LOCK_VENV)/constraints.txt
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])' \
+		> $(LOCK_VENV)/build.in
+	@$(LOCK) $(LOCK_VENV)/build.in -o requirements/build.txt
+	@$(LOCK) pyproject.toml --extra kubernetes -o requirements/image.txt
+	@$(LOCK) pyproject.toml $(LOCK_VENV)/build.in --extra kubernetes --extra dev -o requirements/dev.txt
+
+sbom: $(STAMP) ## say what is installed here, as CycloneDX (the image has its own: /opt/venv/sbom.cdx.json)
+	@$(BIN)/python requirements/sbom.py
 
 demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is struck, and what it cost
 	@$(BIN)/python examples/demo

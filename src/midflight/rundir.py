@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midflight import atomic_file
-from midflight.errors import UsageError
-from midflight.home import home
+from midflight.errors import Refused, UsageError
+from midflight.home import home, make_private
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
 
@@ -30,27 +30,24 @@ def check_name(name: str) -> str:
 
 
 class RunDir:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, home: Path | None = None) -> None:
+        """`home`: whose `runs` it is in; those are as private as it is itself."""
         self.path = path
+        self._home = home
 
     @classmethod
     def of(cls, name: str, env: Mapping[str, str]) -> "RunDir":
-        return cls(home(env) / "runs" / check_name(name))
+        root = home(env)
+        return cls(root / "runs" / check_name(name), root)
 
     def create(self) -> None:
-        """Every folder that is made on the way is for this user alone."""
+        """For this user alone, like every folder that is made on the way, and all of its home."""
+        above = () if self._home is None else (self._home, self.path.parent)
         try:
-            for folder in (*reversed(self.path.parents), self.path):
-                if not folder.exists():
-                    folder.mkdir(mode=0o700, exist_ok=True)
-            owner = self.path.stat().st_uid
-            if owner != os.geteuid():
-                raise UsageError(
-                    f"the run folder {self.path} belongs to another user (uid {owner}, this is "
-                    f"{os.geteuid()}); choose another MIDFLIGHT_HOME, or another --name"
-                )
-            self.path.chmod(0o700)
-            self.ledgers.mkdir(mode=0o700, exist_ok=True)
+            for folder in (*above, self.path, self.ledgers):
+                make_private(folder)
+        except Refused as error:
+            raise UsageError(str(error)) from None
         except OSError as error:
             raise UsageError(f"cannot make the run folder {self.path}: {error.strerror}") from None
 
@@ -78,15 +75,7 @@ class RunDir:
         self._write("spec.json", codec.dumps(spec))
 
     def read_token(self) -> bytes:
-        """A link leads to a token that somebody else keeps, as Kubernetes does."""
-        path = self.token_file
-        mode = path.lstat().st_mode if path.exists() else 0
-        if stat.S_ISREG(mode) and mode & 0o077:
-            raise UsageError(
-                f"the token file {path} can be read by others (mode {stat.S_IMODE(mode):o}): "
-                "delete it to have another made, and give that to the run's hosts"
-            )
-        return read_token(path)
+        return read_token(self.token_file)
 
     def make_token(self, anew: bool = False) -> None:
         """`anew`: whoever had the token of a former run has none of this one."""
@@ -117,10 +106,22 @@ class RunDir:
 
 
 def read_token(path: Path) -> bytes:
+    """Whoever has it can run commands, so nobody else may read it.
+
+    A link leads to a token that somebody else keeps, as Kubernetes does; and where the file is not
+    this user's, as in a volume, the group is how it can be read at all.
+    """
     try:
+        found = path.lstat()
         token = path.read_bytes().strip()
     except OSError as error:
         raise UsageError(f"cannot read the token file {path}: {error.strerror}") from None
+    forbidden = 0o077 if found.st_uid == os.geteuid() else 0o037
+    if stat.S_ISREG(found.st_mode) and found.st_mode & forbidden:
+        raise UsageError(
+            f"the token file {path} can be read by others (mode {stat.S_IMODE(found.st_mode):o}): "
+            "`chmod 600` it if nobody has, else delete it and have another made"
+        )
     if not token:
         raise UsageError(f"the token file {path} is empty")
     return token

@@ -149,6 +149,7 @@ async def start_agent(
 ) -> asyncio.subprocess.Process:
     token = folder / "token"
     if not token.exists():
+        token.touch(0o600)
         token.write_bytes(SECRET + b"\n")
     command = [sys.executable, "-m", "midflight.agent", "--name", "host-1", "--join", address]
     return await asyncio.create_subprocess_exec(

@@ -228,6 +228,7 @@ async def test_an_interrupt_ends_everything_at_once(tmp_path: Path) -> None:
 async def test_a_wrong_token_is_refused_with_the_coordinators_reason(tmp_path: Path) -> None:
     coordinator = RecordingCoordinator()
     await coordinator.listen()
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("another secret")
     agent = await start_agent(tmp_path, coordinator.address)
     _, stderr = await agent.communicate()

@@ -11,6 +11,7 @@ from midflight.agent.main import main
 @pytest.fixture
 def token(tmp_path: Path) -> str:
     path = tmp_path / "token"
+    path.touch(0o600)
     path.write_text("secret\n")
     return str(path)
 
@@ -37,9 +38,9 @@ def line_of(options: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--grace", "nan"], "wanted a number of seconds, 0 or more, got 'nan'"),
         (["--name", "a b"], "wanted a name without blanks, got 'a b'"),
         (["--colour", "red"], "unrecognized arguments: --colour red"),
-        (["--token-file", "/nowhere/token"], "/nowhere/token cannot be read: No such file"),
-        (["--token-file", "/"], "/ cannot be read: Is a directory"),
-        (["--token-file", "/dev/null"], "/dev/null is empty"),
+        (["--token-file", "/nowhere/t"], "cannot read the token file /nowhere/t: No such file"),
+        (["--token-file", "/"], "cannot read the token file /: Is a directory"),
+        (["--token-file", "/dev/null"], "the token file /dev/null is empty"),
     ],
 )
 def test_a_bad_option_is_named_in_one_line(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from midflight.backends import loop as loop_module
-from midflight.backends.loop import Loop
+from midflight.backends.loop import Decide, Loop
 from midflight.backends.place import Noted, Step, Tell, Wake, news_of
 from midflight.controller.commands import Order, StartInstance
 from midflight.controller.events import InstanceNoted, JobDeleted, JobSubmitted
@@ -161,3 +161,54 @@ def test_a_loop_ends_with_its_place() -> None:
             await loop.ask(lambda cluster, now: JobDeleted(now, "default/bert"))
 
     asyncio.run(main())
+
+
+def test_whoever_shares_the_thread_has_a_turn_within_a_long_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop_module, "TURN", -1.0)  # seconds; each step is too long
+
+    async def scenario(loop: Loop, place: MemoryPlace) -> None:
+        turns, seen = 0, []
+
+        async def watch() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def decide(name: str) -> Decide:
+            def noted(cluster: Cluster, now: float) -> JobSubmitted:
+                seen.append(turns)
+                return submitted(name)
+
+            return noted
+
+        watching = asyncio.create_task(watch())
+        async with asyncio.TaskGroup() as group:
+            for name in "abc":
+                group.create_task(loop.ask(decide(name)))
+        watching.cancel()
+        assert len(set(seen)) == 3, "all three were taken at once"
+
+    play(scenario)
+
+
+def test_who_asks_in_a_pass_that_is_interrupted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "TURN", -1.0)
+
+    async def scenario(loop: Loop, place: MemoryPlace) -> None:
+        reached = asyncio.Event()
+
+        def decide(cluster: Cluster, now: float) -> JobSubmitted:
+            reached.set()
+            return submitted("a")
+
+        asked = [asyncio.create_task(loop.ask(decide)) for _ in range(3)]
+        await reached.wait()
+        await loop.close()
+        for each in asked:
+            with pytest.raises(Unreachable, match="the server is ending"):
+                await each
+
+    play(scenario)

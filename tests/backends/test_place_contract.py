@@ -62,7 +62,7 @@ class KubernetesSite:
                 cache.put(obj)
 
         def executor(tell: Any) -> Executor:
-            return Executor(self.api, PodDefaults(), b"key", tell, cache.put, cache.clock)
+            return Executor(self.api, PodDefaults(key=b"key"), tell, cache.put, cache.clock)
 
         return KubernetesPlace(cache, executor, (names.TRAININGJOB, "default", "demo"))
 

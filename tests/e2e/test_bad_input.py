@@ -224,6 +224,7 @@ def test_an_agent_with_another_token_is_refused_and_told_nothing(
 ) -> None:
     folder = RunDir.of("job", training.env)
     wrong = tmp_path / "token"
+    wrong.touch(0o600)
     wrong.write_text("0" * 64 + "\n")
     began = time.monotonic()
     agent = subprocess.run(

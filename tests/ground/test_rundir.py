@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import UsageError
-from midflight.rundir import RunDir
+from midflight.rundir import RunDir, read_token
 
 
 def mode(path: Path) -> int:
@@ -28,6 +28,24 @@ def test_every_folder_on_the_way_is_this_user_s_alone(tmp_path: Path) -> None:
     assert [mode(tmp_path / name) for name in made] == [0o700] * 4
 
 
+def test_a_home_that_others_can_look_into_is_closed(tmp_path: Path) -> None:
+    for folder in ("home", "home/runs", "home/runs/job"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder).chmod(0o755)
+    run_of(tmp_path / "home").create()
+    made = ["home", "home/runs", "home/runs/job", "home/runs/job/ledgers"]
+    assert [mode(tmp_path / name) for name in made] == [0o700] * 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("name", ["", "runs", "runs/job"])
+def test_whatever_of_a_home_is_another_user_s_is_refused(tmp_path: Path, name: str) -> None:
+    run_of(tmp_path).create()
+    os.chown(tmp_path / name, 12345, 12345)
+    with pytest.raises(UsageError, match=r"belongs to another user \(uid 12345.*choose another"):
+        run_of(tmp_path).create()
+
+
 def test_a_folder_that_another_user_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +64,30 @@ def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
     folder.token_file.chmod(0o640)
     with pytest.raises(UsageError, match=r"can be read by others .*delete it"):
         folder.read_token()
+
+
+@pytest.mark.parametrize("bits", [0o604, 0o640, 0o602])
+def test_no_process_takes_a_token_that_others_can_read(tmp_path: Path, bits: int) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(bits)
+    with pytest.raises(UsageError, match=r"can be read by others \(mode 6"):
+        read_token(token)
+    token.chmod(0o600)
+    assert read_token(token) == b"secret"
+
+
+def test_a_token_in_a_mounted_volume_is_taken_as_kubernetes_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("secret\n")
+    kept.chmod(0o444)
+    (tmp_path / "token").symlink_to(kept)
+    assert read_token(tmp_path / "token") == b"secret"
+    kept.chmod(0o440)  # of root, for the pod's group
+    monkeypatch.setattr(os, "geteuid", lambda: kept.stat().st_uid + 1)
+    assert read_token(kept) == b"secret"
 
 
 def test_a_token_is_made_once_and_renewed_when_asked(tmp_path: Path) -> None:

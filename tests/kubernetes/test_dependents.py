@@ -6,6 +6,7 @@ import kubernetes_validate
 import pytest
 
 from midflight.errors import UsageError
+from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.dependents import hosts, objects
 from midflight.kubernetes.resources.labels import labels_of
@@ -20,7 +21,7 @@ from tests.kubernetes.job_objects import (
     worker_of,
 )
 
-TOKEN = f"elastic-token-{UID[:8]}"
+TOKEN = names.token_secret("elastic", UID, PodDefaults().key)
 ELASTIC = {"elasticPolicy": {"minReplicas": 1}}
 
 

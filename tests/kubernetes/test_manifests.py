@@ -93,6 +93,23 @@ def container(template: Object) -> Object:
     return dict(template["spec"]["containers"][0])
 
 
+# --- TensorBoard ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_tensorboard_is_for_nobody_else_unless_it_is_asked_for(opened: bool) -> None:
+    """Its NodePort showed the job's data to all who reached a node."""
+    spec = job(container={"tensorboard": True, "tensorboard_node_port": opened})
+    found = {obj["kind"]: obj for obj in objects_of(spec, OWNER, FILES)}
+    assert found["Service"]["spec"]["type"] == ("NodePort" if opened else "ClusterIP")
+    assert ("NetworkPolicy" in found) is not opened
+    if not opened:
+        labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        policy = found["NetworkPolicy"]["spec"]
+        assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+        assert "ingress" not in policy and policy["policyTypes"] == ["Ingress"]
+
+
 # --- golden files ---------------------------------------------------------------------------------
 
 
@@ -147,7 +164,15 @@ def test_no_secret_stands_outside_the_secret(name: str) -> None:
 def test_the_parts_of_a_job_come_before_it_and_all_say_whose_they_are() -> None:
     found = golden("everything-etjob")
     kinds = [obj["kind"] for obj in found]
-    assert kinds == ["ConfigMap", "ConfigMap", "Secret", "Deployment", "Service", "TrainingJob"]
+    assert kinds == [
+        "ConfigMap",
+        "ConfigMap",
+        "Secret",
+        "Deployment",
+        "Service",
+        "NetworkPolicy",
+        "TrainingJob",
+    ]
     for obj in found:
         assert obj["metadata"]["namespace"] == "team"
         assert obj["metadata"]["labels"][names.MANAGED_BY] == names.MANAGER

@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import socket
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,7 @@ from midflight.compat.kungfu.config_store import (
     ConfigStore,
     Rejected,
 )
+from midflight.compat.kungfu.run_flags import read
 from midflight.errors import Refused, TimedOut, Unreachable, UsageError
 from tests.kungfu.commands import Commands, cluster
 
@@ -180,6 +183,7 @@ def test_the_client_says_who_does_not_answer_and_what_was_refused(
 
 def test_with_a_token_nobody_else_gets_in_and_it_is_not_told(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
+    token_file.touch(0o600)
     token_file.write_text("open sesame\n")
     with ConfigServer(token=b"open sesame") as server:
         server.start()
@@ -196,6 +200,27 @@ def test_with_a_token_nobody_else_gets_in_and_it_is_not_told(tmp_path: Path) -> 
         with pytest.raises(Refused, match="401"):
             ConfigStoreClient(server.url).get()
         server.shutdown()
+
+
+def test_the_store_of_a_launcher_is_for_its_user_alone(tmp_path: Path) -> None:
+    """Every user of the machine could change the cluster."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port = sock.getsockname()[1]
+    given = read(["-builtin-config-port", str(port), "python3", "train.py"])
+    with run._builtin(given, tmp_path / "home") as flags:
+        assert Raw(flags.store).ask("PUT", ONE.dumps()).status == 401
+        assert Raw(flags.store).ask("GET").status == 401
+        ConfigStoreClient(flags.store, flags.token_file).put(ONE)
+        token = tmp_path / "home" / f"kungfu-{port}.token"
+        assert run._variables(flags)["KUNGFU_CONFIG_TOKEN_FILE"] == flags.token_file == str(token)
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (token, token.parent)] == [
+            0o600,
+            0o700,
+        ]
+        as_documented = {"Authorization": f"Bearer {token.read_text().strip()}"}
+        assert Raw(flags.store).ask("GET", **as_documented).status == 200
+    assert not token.exists()
 
 
 def test_the_command_serves_what_it_was_given_and_ends_by_stop_or_in_time(

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from midflight.compat.kungfu.config import ConfigStoreClient
+from midflight.errors import Refused
 from tests.kungfu.commands import Commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -62,8 +63,11 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
     run.says("<stdout>:detached", within=80)
     run.says("<stdout>:finished", within=80)
     run.says("-k keeps this process", within=60)
-    found = ConfigStoreClient(f"http://127.0.0.1:{port}/config", timeout=5.0).get()
+    url, token = f"http://127.0.0.1:{port}/config", commands.home / f"kungfu-{port}.token"
+    found = ConfigStoreClient(url, str(token), timeout=5.0).get()
     assert found is not None
+    with pytest.raises(Refused, match="401"):
+        ConfigStoreClient(url, timeout=5.0).put(found.cluster)
     assert len(found.cluster.workers) == 1
     assert found.version == 3
     with urlopen(f"http://127.0.0.1:{debug_port}/", timeout=5) as answer:
@@ -72,6 +76,7 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
     assert [len(stage["Cluster"]["Workers"]) for stage in stages][:2] == [1, 2]
     run.send(15)
     assert run.ends(60) == 0
+    assert not token.exists()
 
 
 def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(

@@ -38,6 +38,7 @@ class MovingRun(Run):
         self._hosts.touch()
         self._lookup.write_text("hosts: files\n")
         (home / "edl").mkdir()
+        (home / "token").touch(0o600)
         (home / "token").write_text("the job's own\n")
         self.env |= {
             "MIDFLIGHT_JOB": "job",

@@ -112,12 +112,12 @@ def test_a_store_with_a_password_comes_from_a_file(tmp_path: Path) -> None:
     assert found.store == "etcds://me:word@host:2379?ca=ca.pem"
 
 
-def test_a_password_among_the_arguments_is_warned_of(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options(tmp_path, "--store", "etcd://me:hunter2@host:2379")
-    said = capsys.readouterr().err
-    assert "every user of this machine" in said and "--store-file" in said and "hunter2" not in said
+def test_a_password_among_the_arguments_is_refused(tmp_path: Path) -> None:
+    """A warning came when everybody could have read it already, and was read by few."""
+    with pytest.raises(UsageError, match=r"every user of this machine.*--store-file") as refusal:
+        options(tmp_path, "--store", "etcd://me:hunter2@host:2379")
+    assert "hunter2" not in str(refusal.value)
+    assert options(tmp_path, "--store", "etcd://me@host:2379").store == "etcd://me@host:2379"
 
 
 def test_a_store_file_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ def pod(tmp_path: Path) -> dict[str, str]:
     for name in ("hostfile", "discover_hosts.sh"):
         (edl / "..data-1" / name).write_text("job-worker-0:1\n")
         (edl / name).symlink_to(f"..data/{name}")
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text("the job's own\n")
     return {
         "PATH": "/usr/bin:/bin",

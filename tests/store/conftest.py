@@ -6,7 +6,7 @@ The one on Kubernetes is on the cluster that all tests share, `plane`.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
@@ -51,8 +51,8 @@ def start_etcd(etcd_binary: Path, tmp_path: Path) -> Iterator[StartEtcd]:
         )
     started: list[Etcd] = []
 
-    def start(size: int = 1, tls: bool = False) -> Etcd:
-        server = Etcd(etcd_binary, tmp_path / f"etcd-{len(started)}", size, tls)
+    def start(size: int = 1, tls: bool = False, options: Sequence[str] = ("--auto-tls",)) -> Etcd:
+        server = Etcd(etcd_binary, tmp_path / f"etcd-{len(started)}", size, tls, options)
         started.append(server)
         server.start()
         return server

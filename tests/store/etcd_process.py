@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,19 @@ def free_port() -> int:
 class Etcd:
     """A cluster of `size` members under `folder`."""
 
-    def __init__(self, binary: Path, folder: Path, size: int = 1, tls: bool = False) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        folder: Path,
+        size: int = 1,
+        tls: bool = False,
+        options: Sequence[str] = ("--auto-tls",),
+    ) -> None:
+        """`options`: with `tls`, whose certificate it shows, and which ones it wants to see."""
         self._binary = binary
         self._folder = folder
         self._tls = tls
+        self._options = list(options) if tls else []
         self.ports = [free_port() for _ in range(size)]
         self._peers = [f"http://127.0.0.1:{free_port()}" for _ in range(size)]
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * size
@@ -120,7 +130,7 @@ class Etcd:
         command = [str(self._binary), *(part for flag in flags.items() for part in flag)]
         with (self._folder / f"{member}.log").open("ab") as log:
             return subprocess.Popen(
-                command + (["--auto-tls"] if self._tls else []),
+                command + self._options,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -5,11 +5,13 @@ import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from midflight.errors import Conflict, StoreError, StoreUnavailable
 from midflight.store import Store
+from tests.kubernetes.plane.certificates import Authority
 from tests.store.child import add_one
 from tests.store.etcd_process import Etcd, free_port
 from tests.store.lossy_proxy import LossyProxy
@@ -268,3 +270,29 @@ def test_a_certificate_is_checked_against_the_authority_that_was_named(
             waiting.result(SOON)
     with pytest.raises(StoreError, match="certificate is not trusted"):
         opened(server.url()).get("job")
+
+
+def test_a_server_that_wants_a_certificate_lets_in_whoever_has_one(
+    start_etcd: StartEtcd, opened: Open, tmp_path: Path
+) -> None:
+    own, other = Authority(tmp_path / "own"), Authority(tmp_path / "other")
+    for authority in (own, other):
+        authority.create()
+    shown = own.issue("server", "etcd")
+    server = start_etcd(
+        tls=True,
+        options=(
+            *("--cert-file", str(shown[0]), "--key-file", str(shown[1])),
+            *("--client-cert-auth", "--trusted-ca-file", str(own.certificate)),
+        ),
+    )
+
+    def as_one_of(authority: Authority) -> Store:
+        cert, key = authority.issue("client", "midflight")
+        return opened(f"{server.url()}?ca={own.certificate}&cert={cert}&key={key}", patience=2)
+
+    entry = as_one_of(own).put("job", b"", expect=0)
+    for stranger in (as_one_of(other), opened(f"{server.url()}?ca={own.certificate}", patience=2)):
+        with pytest.raises(StoreError, match="certificate"):
+            stranger.get("job")
+    assert as_one_of(own).get("job") == entry

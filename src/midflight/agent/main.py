@@ -20,6 +20,7 @@ from midflight.agent.settings import Settings
 from midflight.arguments import count_from, seconds
 from midflight.errors import MidflightError, ProtocolError, UsageError
 from midflight.protocol.wire import split_address
+from midflight.rundir import read_token
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,7 +77,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     return Settings(
         join=join,
         token_file=str(Path(token_file).absolute()),
-        secret=_secret(token_file),
+        secret=read_token(Path(token_file)),
         name=options.name,
         slots=options.slots,
         address=options.address,
@@ -105,17 +106,6 @@ def _where(options: argparse.Namespace) -> tuple[str, str]:
     except ProtocolError as error:
         raise UsageError(f"argument --join: {error}") from None
     return options.join, options.token_file
-
-
-def _secret(path: str) -> bytes:
-    try:
-        secret = Path(path).read_bytes().strip()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(f"argument --token-file: {path} cannot be read: {reason}") from None
-    if not secret:
-        raise UsageError(f"argument --token-file: {path} is empty; wanted the secret of the run")
-    return secret
 
 
 def _logger(name: str, verbose: bool) -> logging.Logger:

@@ -30,6 +30,7 @@ from midflight.controller.state import Cluster, Job
 from midflight.errors import MidflightError, ProtocolError, Unreachable
 
 FIRST_PAUSE = 0.2
+TURN = 0.05  # seconds that a pass may take before all others have their turn
 LONGEST_SLEEP = 60.0  # a clock that was set, or a machine that slept, is noticed by then
 SHORTEST_SLEEP = 0.01  # a deadline that stays in the past must not become a busy loop
 
@@ -60,6 +61,19 @@ class Draft:
             self.cluster, records = handle(self.cluster, *found)
             self.names += [type(event).__name__ for event in found]
             self.records += [Noted(at, record) for record in records]
+
+
+class Turn:
+    """What one loop computes must not keep others waiting that share the thread, leases least."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    async def pass_on(self) -> None:
+        """If it has been long enough."""
+        if time.monotonic() - self._began > TURN:
+            await asyncio.sleep(0)
+            self._began = time.monotonic()
 
 
 class Loop:
@@ -241,7 +255,11 @@ class Loop:
 
     async def _decide(self, items: list[Item], steps: Collection[Step], keys: set[str]) -> None:
         self._note_requests(keys)
-        draft = self._digest(items, steps)
+        try:
+            draft = await self._digest(items, steps)
+        except asyncio.CancelledError:
+            self._queue = items + self._queue  # for whoever refuses them
+            raise
         before, kept = self.cluster, [item for item, _ in draft.answers]
         try:
             self._passing("before-save", draft.names)
@@ -265,9 +283,10 @@ class Loop:
                 if item.answer is not None and not item.answer.done():
                     item.answer.set_result(cluster)
 
-    def _digest(self, items: list[Item], steps: Collection[Step]) -> Draft:
-        draft = Draft(self.cluster)
+    async def _digest(self, items: list[Item], steps: Collection[Step]) -> Draft:
+        draft, turn = Draft(self.cluster), Turn()
         for item in items:
+            await turn.pass_on()
             event: Event | None = None
             try:
                 event = item.decide(draft.cluster, self.clock())
@@ -281,6 +300,7 @@ class Loop:
             else:
                 draft.answers.append((item, draft.cluster))
         for step in steps:
+            await turn.pass_on()
             try:
                 draft.take(step(draft.cluster, self.clock()))
             except Exception:  # whatever it is, the others must go on
@@ -310,7 +330,9 @@ class Loop:
     async def _carry_out(self, before: Cluster, keys: set[str], names: list[str]) -> None:
         """For all of them; those for which it cannot be done are looked at again."""
         failed: dict[str, Exception] = {}
+        turn = Turn()
         for key in sorted(keys):
+            await turn.pass_on()
             former, job = before.jobs.get(key), self.cluster.jobs.get(key)
             try:
                 if former is not None and (job is None or job.uid != former.uid):

@@ -140,6 +140,7 @@ CONTAINER = (
     Flag("--ssh-secret", "Secret with SSH keys", kinds=ET),
     Flag("--tensorboard", "run TensorBoard beside the job", switch=True),
     Flag("--tensorboard-image", "its image", old="--tensorboardImage"),
+    Flag("--tensorboard-node-port", "show it to all who reach a node", switch=True),
     Flag("--logdir", "folder that TensorBoard shows"),
     Flag("--model-name", "model to register"),
     Flag("--model-source", "where that model is"),

@@ -50,6 +50,7 @@ class Container:
     ssh_secret: str = ""
     tensorboard: bool = False
     tensorboard_image: str = ""
+    tensorboard_node_port: bool = False
     logdir: str = ""
     model_name: str = ""
     model_source: str = ""

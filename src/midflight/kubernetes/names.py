@@ -4,6 +4,9 @@ Each stands here once; who renders an object and who looks for it must agree. Wh
 is named after it, so that `kubectl get all` reads like the guides.
 """
 
+import hashlib
+import hmac
+
 GROUP = "kai.alibabacloud.com"
 VERSION = "v1alpha1"
 API = f"{GROUP}/{VERSION}"
@@ -72,9 +75,12 @@ def master_service(job: str) -> str:
     return f"{job}-master-0"
 
 
-def token_secret(job: str, uid: str) -> str:
-    """With a part of the job's uid, so that nobody can have made it before there was a job."""
-    return f"{job}-token-{uid[:8]}"
+def token_secret(job: str, uid: str, key: bytes) -> str:
+    """`key`: the operator's. Nobody else can know the name, and so make one of it, before it does:
+    the operator may not read Secrets, and would take that one for the job's.
+    """
+    mark = hmac.new(key, f"token of {uid}".encode(), hashlib.sha256).hexdigest()
+    return f"{job}-token-{mark[:16]}"
 
 
 def config_map(job: str) -> str:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.arguments import Parser, count_from, seconds
-from midflight.console import say
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
@@ -151,9 +150,10 @@ def _in_job(job: Hosted, given: Given) -> tuple[Hosted | None, Given]:
 def _store(given: Given) -> str | None:
     if given.store_file is None:
         if given.store and has_password(given.store):
-            say(
-                "warning: every user of this machine can see the password in --store; "
-                "put the URL into a file, and name it with --store-file"
+            raise UsageError(
+                "--store holds a password, which every user of this machine can see there: put "
+                "the URL into a file of mode 600, name it with --store-file, and change the "
+                "password if others use this machine"
             )
         return given.store or None
     if given.store:

@@ -9,11 +9,11 @@ import contextlib
 import fcntl
 import os
 import socket
-import stat
 from pathlib import Path
 from typing import IO
 
 from midflight.errors import Refused, UsageError
+from midflight.home import check_owner, make_private
 
 SOCKET = "server.sock"
 LOCK = "server.lock"
@@ -35,24 +35,12 @@ def make_home(home: Path) -> None:
             f" {LONGEST_SOCKET_PATH - _ROOM_FOR_NAME - len(SOCKET) - 1} bytes"
         )
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = home.stat()
-        check_owner(home, found)
-        if stat.S_IMODE(found.st_mode) != 0o700:
-            home.chmod(0o700)
+        make_private(home)
     except OSError as error:
         raise UsageError(
             f"wanted a folder for the server at {home}: {error.strerror};"
             " choose another MIDFLIGHT_HOME"
         ) from None
-
-
-def check_owner(path: Path, found: os.stat_result) -> None:
-    if found.st_uid != os.geteuid():
-        raise Refused(
-            f"{path} belongs to another user (uid {found.st_uid}, this is {os.geteuid()});"
-            " choose another MIDFLIGHT_HOME"
-        )
 
 
 def take_lock(home: Path, inherited: int | None = None) -> IO[str]:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import midflight
 from midflight.deadlines import SERVER_START
 from midflight.errors import Unreachable
-from midflight.server.folder import LOCK, LOG, SOCKET, Held, check_owner, make_home, take_lock
+from midflight.home import check_owner
+from midflight.server.folder import LOCK, LOG, SOCKET, Held, make_home, take_lock
 
 if TYPE_CHECKING:
     import subprocess

@@ -67,6 +67,7 @@ BOTH = [
     (["--tensorboard"], "container.tensorboard", True),
     (["--tensorboard-image=t"], "container.tensorboard_image", "t"),
     (["--tensorboardImage=t"], "container.tensorboard_image", "t"),
+    (["--tensorboard-node-port"], "container.tensorboard_node_port", True),
     (["--logdir=/logs"], "container.logdir", "/logs"),
     (["--model-name=m"], "container.model_name", "m"),
     (["--model-source=s"], "container.model_source", "s"),

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from midflight.kubernetes import names
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.observations import (
@@ -22,6 +21,7 @@ from tests.kubernetes.running.observations import (
     wait_said,
 )
 from tests.kubernetes.running.operators import Operators
+from tests.kubernetes.running.training import token_secret
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 DEFINITION = "trainingjobs.kai.alibabacloud.com"
@@ -180,8 +180,7 @@ def test_a_job_that_is_made_again_at_once_has_its_own_things(jobs: Jobs):
         jobs.cluster.wait_gone(JOB, jobs.namespace, "again")
         uid = jobs.idle("again", workers=1)["metadata"]["uid"]
     jobs.wait_workers("again", 1)
-    secret = f"token-{uid[:8]}"
-    for kind, name in (("Secret", secret), ("ConfigMap", "state"), ("Service", "launcher")):
+    for kind, name in (("ConfigMap", "state"), ("Service", "launcher")):
         found = jobs.cluster.get(kind, jobs.namespace, f"again-{name}")
         assert found is not None
         assert found["metadata"]["ownerReferences"][0]["uid"] == uid
@@ -189,8 +188,7 @@ def test_a_job_that_is_made_again_at_once_has_its_own_things(jobs: Jobs):
 
 
 def token_of(jobs: Jobs) -> bytes:
-    name = names.token_secret("again", jobs.get("again")["metadata"]["uid"])
-    secret = jobs.cluster.get("Secret", jobs.namespace, name)
+    secret = token_secret(jobs, "again")
     assert secret is not None
     return base64.b64decode(secret["data"]["token"])
 

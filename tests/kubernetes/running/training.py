@@ -8,6 +8,7 @@ from midflight.backends.training import status
 from midflight.kubernetes import names
 from midflight.protocol.messages import MemberStatus, Status
 from midflight.protocol.wire import AsyncWire, dial
+from tests.kubernetes.plane.api import Json
 from tests.kubernetes.running.jobs import Jobs
 
 SECONDS = 90.0
@@ -18,8 +19,7 @@ _STEPS = 6  # more than a beat of one that is dead by now can still tell
 def training(jobs: Jobs, job: str) -> Status | None:
     """None while nobody answers."""
     launcher = jobs.pods().get(f"{job}-launcher")
-    uid = jobs.get(job)["metadata"]["uid"]
-    secret = jobs.cluster.get("Secret", jobs.namespace, names.token_secret(job, uid))
+    secret = token_secret(jobs, job)
     address = launcher and launcher.get("status", {}).get("podIP")
     if not address or secret is None:
         return None
@@ -29,6 +29,16 @@ def training(jobs: Jobs, job: str) -> Status | None:
         return await dial(f"{address}:{names.PORT}", "client", "test", token)
 
     return asyncio.run(status(call))
+
+
+def token_secret(jobs: Jobs, job: str) -> Json | None:
+    """Its name is known to the operator alone."""
+    uid = jobs.get(job)["metadata"]["uid"]
+    for found in jobs.cluster.list("Secret", jobs.namespace):
+        meta = found["metadata"]
+        if meta["name"].startswith(f"{job}-token-") and meta["ownerReferences"][0]["uid"] == uid:
+            return found
+    return None
 
 
 def members(found: Status | None) -> list[MemberStatus]:

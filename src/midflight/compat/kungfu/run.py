@@ -12,11 +12,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from midflight import shims
+from midflight import atomic_file, shims
 from midflight.compat.kungfu.cluster import make
 from midflight.compat.kungfu.config import (
     CONFIG_SERVER,
@@ -32,6 +32,7 @@ from midflight.compat.kungfu.follower import Follower
 from midflight.compat.kungfu.run_flags import ROOM, RunFlags, read
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
+from midflight.home import home, make_private
 from midflight.protocol.dialect import Dialect
 from midflight.run.claim import claim
 from midflight.run.hosted import JOB_DIR
@@ -58,25 +59,38 @@ def _run(words: Sequence[str]) -> int:
         say(note)
     environ = {**os.environ, **shims.environment(os.environ)}
     time.sleep(flags.delay)
-    server = _builtin(flags)
-    try:
-        with _limit(flags.timeout):
-            return _follow(flags, environ) if flags.store else _launch(flags, environ)
-    finally:
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+    with _builtin(flags, home(environ)) as flags, _limit(flags.timeout):
+        return _follow(flags, environ) if flags.store else _launch(flags, environ)
 
 
-def _builtin(flags: RunFlags) -> ConfigServer | None:
+@contextlib.contextmanager
+def _builtin(flags: RunFlags, folder: Path) -> Iterator[RunFlags]:
+    """Serves the store that the flags ask for, to whoever can read its token: this user."""
     if not flags.builtin_port:
-        return None
-    token = read_token(Path(flags.token_file)) if flags.token_file else None
-    server = ConfigServer(port=flags.builtin_port, token=token)
-    server.start()
-    if token is None:
-        say("warning: every user of this machine can change the cluster; see -config-token-file")
-    return server
+        yield flags
+        return
+    own = folder / f"kungfu-{flags.builtin_port}.token"
+    token_file = Path(flags.token_file) if flags.token_file else own
+    if token_file == own:
+        _make_token(own)
+    with ConfigServer(port=flags.builtin_port, token=read_token(token_file)) as server:
+        server.start()
+        say(f"config server at {server.url}; {token_file} holds its token")
+        try:
+            yield replace(flags, token_file=str(token_file)) if flags.store == server.url else flags
+        finally:
+            server.shutdown()
+            own.unlink(missing_ok=True)
+
+
+def _make_token(path: Path) -> None:
+    try:
+        make_private(path.parent)
+        atomic_file.write(path, secrets.token_hex(32).encode() + b"\n")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}; name a file by -config-token-file"
+        ) from None
 
 
 class _limit:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from midflight.errors import UsageError
-from midflight.home import home
+from midflight.home import home, make_private
 from midflight.rundir import read_token
 
 TOKEN_FILE = "MIDFLIGHT_TOKEN_FILE"
@@ -37,15 +37,18 @@ def warning(run_id: str, on_loopback: bool, environ: Mapping[str, str]) -> str |
     """What to say of a secret that others can guess; None if they cannot."""
     if on_loopback or environ.get(TOKEN_FILE):
         return None
+    offer = (
+        f"Give all nodes the same random id, such as --rdzv-id={secrets.token_hex(16)}, or set "
+        f"{TOKEN_FILE} to a copy of one file: (umask 077; openssl rand -hex 32 > midflight.token)"
+    )
     if run_id == DEFAULT_ID:
         return (
             "warning: without --rdzv-id the job's secret is known to everybody: who reaches the "
-            "endpoint can join, and run commands as this user. Give all nodes the same random "
-            f"--rdzv-id (uuidgen makes one), or the same secret file in {TOKEN_FILE}"
+            f"endpoint can join, or pretend to be the coordinator. {offer}"
         )
     return (
         "warning: the job's secret follows from --rdzv-id: whoever guesses it and reaches the "
-        f"endpoint can join. Choose a random id, or give all nodes a secret file in {TOKEN_FILE}"
+        f"endpoint can join. {offer}"
     )
 
 
@@ -54,7 +57,7 @@ def _of_user(folder: Path) -> bytes:
     path = folder / "torchrun.token"
     try:
         if not path.exists():
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(folder)
             handle, temporary = tempfile.mkstemp(dir=folder, prefix=".torchrun.")  # 0600
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_hex(32) + "\n")

@@ -1,5 +1,8 @@
 """TensorBoard beside a job: a Deployment that sees the job's data, read-only, and a Service.
 
+It asks nobody who they are, so a NetworkPolicy lets nobody in but `kubectl port-forward`, which
+comes from the node. `--tensorboard-node-port` opens it to all who reach a node.
+
 It shows what lies under `--logdir`, so that folder has to be on a claim or a folder of the host
 that the job mounts. It goes as near to the job as there is room, because such volumes may not reach
 every node. It needs no rights and gets none.
@@ -28,7 +31,7 @@ _RESOURCES = {
 
 
 def tensorboard(spec: Spec, metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """`metadata`: of both objects, without their name."""
+    """`metadata`: of each object, without its name."""
     named = {"name": f"{spec.name}-tensorboard", **metadata}
     # Not by the label of the job's own pods, which are watched and shut off from others.
     selector = {"release": spec.name, "role": "tensorboard"}
@@ -44,12 +47,18 @@ def tensorboard(spec: Spec, metadata: dict[str, Any]) -> list[dict[str, Any]]:
         "kind": "Service",
         "metadata": named,
         "spec": {
-            "type": "NodePort",
+            "type": "NodePort" if spec.container.tensorboard_node_port else "ClusterIP",
             "selector": selector,
             "ports": [{"name": "http", "port": PORT, "targetPort": PORT}],
         },
     }
-    return [deployment, service]
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": named,
+        "spec": {"podSelector": {"matchLabels": selector}, "policyTypes": ["Ingress"]},
+    }
+    return [deployment, service, *([] if spec.container.tensorboard_node_port else [policy])]
 
 
 def _pod(spec: Spec) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from midflight.controller.events import (
     CodeNotFetched,
     InstanceNotStarted,
 )
-from midflight.controller.state import Job
+from midflight.controller.state import Instance, Job
 from midflight.errors import Exists, MidflightError, NotFound, Unreachable, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
@@ -56,7 +56,6 @@ class Executor:
 
     api: AsyncConnection
     defaults: PodDefaults
-    secret: bytes = field(repr=False)  # the operator's own
     tell: Tell
     put: Callable[[Object], Object]  # into the cache
     clock: Callable[[], float]
@@ -99,7 +98,10 @@ class Executor:
         if any(isinstance(order, FetchCode) for order in orders):
             await self._start_code(obj, job)
         if creations and await self._ensure_dependents(obj, job, creations):
-            await _in_parallel([self._start(obj, job, each.instance) for each in creations])
+            found = [job.instances[each.instance] for each in creations]
+            # In a thread: a command of 128 KiB takes a while to read, and the lease cannot wait.
+            made = await asyncio.to_thread(self._render, obj, job, found)
+            await _in_parallel([self._start(job, *pair) for pair in zip(found, made, strict=True)])
         known = {*job.instances, names.code_pod(job.spec.name)}
         self.delays = {name: why for name, why in self.delays.items() if name in known}
 
@@ -119,23 +121,30 @@ class Executor:
         self._has_dependents = True
         return True
 
-    async def _start(self, obj: Object, job: Job, name: str) -> None:
-        instance = job.instances[name]
-        if wrong := await self._create_pod(
-            name, lambda: pods.render(obj, job, instance, self.defaults)
-        ):
-            told = (self.clock(), job.key, name, instance.attempt, wrong)
+    def _render(
+        self, obj: Object, job: Job, instances: Sequence[Instance]
+    ) -> list[Object | UsageError]:
+        return [
+            _made_or_not(lambda each=each: pods.render(obj, job, each, self.defaults))
+            for each in instances
+        ]
+
+    async def _start(self, job: Job, instance: Instance, pod: Object | UsageError) -> None:
+        if wrong := await self._create_pod(instance.name, pod):
+            told = (self.clock(), job.key, instance.name, instance.attempt, wrong)
             self.tell(InstanceNotStarted(*told))
 
     async def _start_code(self, obj: Object, job: Job) -> None:
-        name = names.code_pod(job.spec.name)
-        if wrong := await self._create_pod(name, lambda: code.code_pod(obj, job, self.defaults)):
+        pod = _made_or_not(lambda: code.code_pod(obj, job, self.defaults))
+        if wrong := await self._create_pod(names.code_pod(job.spec.name), pod):
             self.tell(CodeNotFetched(self.clock(), job.key, wrong))
 
-    async def _create_pod(self, name: str, render: Callable[[], Object]) -> str:
+    async def _create_pod(self, name: str, pod: Object | UsageError) -> str:
         """What is wrong with the pod for good; a reason that may pass is kept as its delay."""
         try:
-            await self._create(render())
+            if isinstance(pod, UsageError):
+                raise pod
+            await self._create(pod)
         except (Rejected, Unreachable, UsageError) as error:
             if isinstance(error, Rejected) and error.for_good:
                 return str(error)
@@ -232,7 +241,14 @@ class Executor:
     def token(self, job: Job) -> str:
         """The job's own secret: it follows from ours, so that we never have to read one."""
         text = f"{job.key}/{job.uid}".encode()
-        return hmac.new(self.secret, text, hashlib.sha256).hexdigest()
+        return hmac.new(self.defaults.key, text, hashlib.sha256).hexdigest()
+
+
+def _made_or_not(render: Callable[[], Object]) -> Object | UsageError:
+    try:
+        return render()
+    except UsageError as error:
+        return error
 
 
 def _notice(obj: Object, job: Job, order: StopInstance) -> int:
@@ -260,17 +276,19 @@ def _owners(obj: Object) -> set[str]:
 
 async def _in_parallel(requests: list[Any]) -> None:
     """Some at a time; the first error is raised once all are done."""
-    gate = asyncio.Semaphore(AT_ONCE)
+    left, errors = iter(requests), []
 
-    async def one(request: Any) -> None:
-        async with gate:
-            await request
+    async def work() -> None:
+        for request in left:
+            try:
+                await request
+            except Exception as error:  # noqa: BLE001 - raised below
+                errors.append(error)
 
     try:
-        results = await asyncio.gather(*(one(each) for each in requests), return_exceptions=True)
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
     finally:
         for request in requests:
             request.close()  # one that never had its turn
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
+    if errors:
+        raise errors[0]

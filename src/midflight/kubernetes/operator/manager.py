@@ -199,9 +199,11 @@ class Manager:
     def _make_executor(self, tell: Tell) -> Executor:
         """Of one job."""
         assert self._cache is not None
-        defaults = PodDefaults(self._settings.runtime_image, self._settings.node_loss)
+        defaults = PodDefaults(
+            self._settings.runtime_image, self._settings.node_loss, key=self._secret
+        )
         cache = self._cache
-        return Executor(self._api, defaults, self._secret, tell, cache.put, cache.clock)
+        return Executor(self._api, defaults, tell, cache.put, cache.clock)
 
 
 async def _own_key(api: AsyncConnection, namespace: str) -> bytes:

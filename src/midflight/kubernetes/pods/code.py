@@ -3,7 +3,8 @@
 The commit is resolved once, so that a worker that comes later has what the others have. Addresses,
 names and passwords reach the scripts through the environment and are never part of a script or of
 an argument that a person wrote; a password comes from the job's Secret and is given only to the
-source's own host, through a program that git asks.
+source's own host, through a program that git asks. No image of a third party is given one: what
+fetches is Midflight's own, the job's, or one that the user has named.
 """
 
 from typing import Any
@@ -200,10 +201,9 @@ def _container(
     spec = job.spec
     main = thaw(main_container(template_of(obj, chief_role(obj))).value)
     assert spec.sync is not None
-    image = defaults.git_image if spec.sync.mode == "git" else defaults.rsync_image
     return {
         "name": CONTAINER,
-        "image": spec.container.sync_image or image,
+        "image": spec.container.sync_image or defaults.runtime_image or main["image"],
         "command": ["sh", "-c", script],
         "env": _environment(obj, job),
         "resources": init_resources(main),

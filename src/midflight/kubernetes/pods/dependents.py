@@ -42,7 +42,7 @@ def objects(
     if not is_elastic(spec):
         return around
     return [
-        _token(obj, job, token),
+        _token(obj, job, token, defaults),
         hosts(obj, {}),
         _made(obj, "v1", "ConfigMap", names.state_map(spec.name), {}),
         *_account(obj, spec),
@@ -58,8 +58,8 @@ def hosts(obj: Object, hosts: Mapping[str, int]) -> dict[str, Any]:
     return _made(obj, "v1", "ConfigMap", names.config_map(_name(obj)), {"data": data})
 
 
-def _token(obj: Object, job: Job, token: str) -> dict[str, Any]:
-    name = names.token_secret(job.spec.name, job.uid)
+def _token(obj: Object, job: Job, token: str, defaults: PodDefaults) -> dict[str, Any]:
+    name = names.token_secret(job.spec.name, job.uid, defaults.key)
     data = {"token": base64.b64encode(token.encode()).decode()}
     return _made(obj, "v1", "Secret", name, {"type": "Opaque", "data": data})
 

@@ -67,7 +67,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     _set_account(pod, job.spec, instance)
     secure(pod, as_the_image(obj))
     _set_command(obj, pod, job, instance)
-    _add_volumes(pod, job, instance)
+    _add_volumes(pod, job, instance, defaults)
     fetched = code.add_code(pod, obj, job, defaults) if job.spec.sync else ""
     volumes.add_user_name(pod)
     volumes.add_writable(pod, main.get("workingDir", ""), fetched)
@@ -208,10 +208,10 @@ def _set_account(pod: dict[str, Any], spec: Spec, instance: Instance) -> None:
         pod.setdefault("automountServiceAccountToken", False)
 
 
-def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance) -> None:
+def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance, defaults: PodDefaults) -> None:
     spec = job.spec
     if is_elastic(spec):
-        volumes.add_token(pod, names.token_secret(spec.name, job.uid))
+        volumes.add_token(pod, names.token_secret(spec.name, job.uid, defaults.key))
         volumes.add_job_folder(pod)
         if _is_chief(instance):
             volumes.add_hosts(pod, spec.name)
