@@ -13,7 +13,7 @@ def test_a_living_run_is_shown_member_by_member(site: Site) -> None:
     run = site.launch("--name", "demo", "-np", "2", "--", *python(WAIT))
     run.says("up", times=2)
     status = site.status("demo")
-    assert (status["name"], status["wanted"], status["min_np"], status["max_np"]) == (
+    assert (status["name"], status["wanted"], status["minNp"], status["maxNp"]) == (
         *("demo", 2, 2, 2),
     )
     assert {member["pid"] for member in status["members"]} == site.members(WAIT)
@@ -55,3 +55,9 @@ def test_columns_are_aligned() -> None:
         "localhost  2      yes        -",
         "127.0.0.1  10     no         5",
     ]
+
+
+def test_a_run_is_shown_in_the_formats_of_all_verbs(site: Site) -> None:
+    assert site.launch("--name", "demo", "-np", "1", "--", *python(RANK)).ends() == 0
+    assert "\nmaxNp: 1\n" in site.command("status", "demo", "-o", "yaml").stdout
+    assert site.command("status", "demo", "-o", "name").stdout == "demo\n"

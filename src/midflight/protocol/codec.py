@@ -56,6 +56,21 @@ def encode(value: object) -> Any:
     raise ProtocolError(f"a value of type {type(value).__name__} cannot be sent")
 
 
+def as_view(value: object) -> Any:
+    """As `encode`, for people's programs: the fields of dataclasses are spelled in camelCase."""
+    if dataclasses.is_dataclass(value):
+        names = _field_names(cast(Any, type(value)))
+        return {_camel(name): as_view(getattr(value, name)) for name in names}
+    if isinstance(value, tuple | list):
+        return [as_view(item) for item in value]
+    return encode(value)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
 @functools.cache
 def _field_names(kind: Any) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(kind))

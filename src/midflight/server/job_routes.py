@@ -106,7 +106,7 @@ async def get_all_events(api: Api, request: Request) -> Response:
 
 async def get_training(api: Api, request: Request) -> Response:
     status = await training.status(api.machine.dial(api.job(request)))
-    return JSONResponse(codec.encode(status))
+    return JSONResponse(codec.as_view(status))
 
 
 async def chaos(api: Api, request: Request) -> Response:

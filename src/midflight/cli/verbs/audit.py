@@ -4,26 +4,24 @@ The exit code is 0 only if nothing is missing, nothing was used twice, and the l
 """
 
 import argparse
-import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
-from midflight.cli import flags
+from midflight.cli import flags, output
 from midflight.cli.audits import as_text, audit
 from midflight.cli.runs import Training, find_training, run_in_pod
 from midflight.errors import JobFailed, UsageError
+from midflight.protocol import codec
 from midflight.run.hosted import hosted
 from midflight.run.options import LEDGER_DIR, NO_LEDGERS
-from midflight.runtime.data.audit import Report
 
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
     is_folder = "/" in options.run
     if not is_folder:
-        words = ["audit", options.run, "-o", options.output]
+        words = ["audit", options.run, "-o", options.output or "wide"]
         words += ["--samples", str(options.samples)] if options.samples else []
         words += ["--resumed"] if options.resumed else []
         if (code := run_in_pod(options.said_namespace, options.run, words)) is not None:
@@ -35,7 +33,9 @@ def main(argv: Sequence[str]) -> int:
     report = audit(folder, options.samples, resumed=options.resumed)
     if report is None:
         raise JobFailed(_empty(options.run, folder, training))
-    print(as_json(options.run, report) if options.output == "json" else as_text(report))
+    view = {"run": options.run, "ok": report.ok, **codec.as_view(report)}
+    if not output.data(options.output, view, [options.run]):
+        print(as_text(report))
     return 0 if report.ok else 1
 
 
@@ -54,10 +54,6 @@ def _empty(run: str, folder: Path, training: Training | None) -> str:
     )
 
 
-def as_json(run: str, report: Report) -> str:
-    return json.dumps({"run": run, "ok": report.ok, **asdict(report)}, indent=2)
-
-
 def parser() -> flags.VerbParser:
     parser = flags.VerbParser(
         "audit", "Proves from the members' ledgers that every sample was used exactly once."
@@ -68,13 +64,7 @@ def parser() -> flags.VerbParser:
         metavar="RUN|JOB",
         help="a run, a job, or a folder with ledgers (./FOLDER)",
     )
-    add(
-        "-o",
-        "--output",
-        choices=("wide", "json"),
-        default="wide",
-        help="output format (default wide)",
-    )
+    output.add(parser)
     add(
         "--samples",
         type=_samples,

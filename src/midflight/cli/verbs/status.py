@@ -3,10 +3,9 @@
 Without a name it is the server that is asked.
 """
 
-import json
 from collections.abc import Sequence
 
-from midflight.cli import flags
+from midflight.cli import flags, output
 from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
 from midflight.cli.runs import current_status, find_training, run_in_pod
@@ -18,24 +17,23 @@ def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
     if options.run is None:
         return server_status(options.output)
-    words = ("status", options.run, "-o", options.output)
+    words = ("status", options.run, "-o", options.output or "wide")
     if (code := run_in_pod(options.said_namespace, options.run, words)) is not None:
         return code
     status = current_status(find_training(options.run, options.said_namespace).folder)
-    print(as_json(status) if options.output == "json" else as_text(status))
+    if not output.data(options.output, codec.as_view(status), [status.name]):
+        print(as_text(status))
     return 0
 
 
 def server_status(form: str) -> int:
     client = connect_if_running()
     if client is None:
-        print(
-            "null" if form == "json" else "no server is running; any verb that needs one starts it"
-        )
+        if not output.data(form, None, []):
+            print("no server is running; any verb that needs one starts it")
         return 0
     server = client.status()
-    if form == "json":
-        print(json.dumps(server, indent=2))
+    if output.data(form, server, [server["home"]]):
         return 0
     jobs = ", ".join(f"{count} {phase}" for phase, count in server["jobs"].items()) or "none"
     process = f", process {server['pid']}, since {server['startedAt']}" if server["pid"] else ""
@@ -47,10 +45,6 @@ def server_status(form: str) -> int:
     }
     print("\n".join(f"{key + ':':<12}{value}" for key, value in lines.items()))
     return 0
-
-
-def as_json(status: Status) -> str:
-    return json.dumps(codec.encode(status), indent=2)
 
 
 def as_text(status: Status) -> str:
@@ -88,11 +82,5 @@ def parser() -> flags.VerbParser:
         nargs="?",
         help="a run, or a job (default: the server)",
     )
-    made.add_argument(
-        "-o",
-        "--output",
-        choices=("wide", "json"),
-        default="wide",
-        help="output format (default wide)",
-    )
+    output.add(made)
     return made
