@@ -46,6 +46,13 @@ def test_every_action_comes_up_and_lasts_as_long_as_it_may() -> None:
         assert least <= strike.seconds <= most, strike
 
 
+def test_all_actions_have_come_up_before_one_comes_again_as_long_as_all_are_possible() -> None:
+    chosen = [strike.action for strike in story(1) if strike is not None]
+    rounds = [chosen[first : first + len(ACTIONS)] for first in range(0, 196, len(ACTIONS))]
+    assert all(set(each) == set(ACTIONS) for each in rounds)
+    assert len({tuple(each) for each in rounds}) > 20, "not always in the same order"
+
+
 def test_only_what_was_asked_for_is_done() -> None:
     chosen = [choose(1, number, THREE, [CUT, SLOW]) for number in range(50)]
     assert {strike.action for strike in chosen if strike} == {CUT, SLOW}

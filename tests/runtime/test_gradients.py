@@ -217,6 +217,16 @@ def test_nor_where_the_script_averages_by_itself() -> None:
     assert same(statistics(side), twice)
 
 
+def test_buffers_that_cannot_be_kept_are_left_alone_where_the_script_averages_by_itself() -> None:
+    module = nn.LazyBatchNorm1d()
+    module.register_buffer("adjacency", torch.eye(3).to_sparse())
+    sync = GradientSync({"model": module}, False, lambda _: None)
+    sync.attach(Group(world(2), "m0", "gloo"))
+    sync.begin()
+    sync.rewind()
+    assert torch.equal(module.adjacency.to_dense(), torch.eye(3))
+
+
 def test_nor_in_a_world_of_one_that_ends_between_two_micro_batches() -> None:
     """A notice may bring a switch forward into the step under way, whose group is cut then."""
     side = Side(Group(world(1), "m0", "gloo"))

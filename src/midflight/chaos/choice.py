@@ -1,5 +1,7 @@
 """Which strike comes next: a pure function of the seed, its number and what is observed.
 
+The actions take turns, in an order of the seed's that is another one in each round; an action that
+is not possible in its turn is replaced by another. So even a short storm has most of all kinds.
 A strike is offered only where it has a target that is the user's own and can take it. The last
 member that holds the training state is never killed, nor stopped for so long that it is given up:
 its loss ends a training by design, so that would prove nothing. `reckless` lifts that.
@@ -71,13 +73,20 @@ def choose(
     possible = [action for action in actions if offered[action]]
     if not possible:
         return None
-    action = possible[_draw(seed, number, "action", len(possible))]
+    action = _turn(seed, number, actions)
+    if action not in possible:
+        action = possible[_draw(seed, number, "action", len(possible))]
     strike = offered[action][_draw(seed, number, "target", len(offered[action]))]
     if action not in SECONDS:
         return strike
     least, most = SECONDS[action]
     share = _draw(seed, number, "seconds", 1001) / 1000
     return Strike(action, strike.target, round(least + share * (most - least), 2))
+
+
+def _turn(seed: int, number: int, actions: Sequence[str]) -> str:
+    turn, place = divmod(number, len(actions))
+    return sorted(actions, key=lambda action: _draw(seed, turn, action, 1 << 32))[place]
 
 
 def rest(seed: int, number: int, mean: float) -> float:

@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds of rest in each step")
     options = parser.parse_args()
     out = options.out
     torch.set_num_threads(1)
@@ -39,7 +40,7 @@ def main() -> None:
     with mf.join(model=model, optimizer=optimizer, deterministic=SHARDS) as job:
         for batch in job.batches(data, global_batch_size=24, epochs=options.epochs):
             if not (out / "hurry").exists():
-                time.sleep(0.02)
+                time.sleep(options.pace)
             job.step(nn.functional.mse_loss(model(batch.x), batch.y))
         (out / f"hash-{job.rank}").write_text(digest(model, optimizer))
 

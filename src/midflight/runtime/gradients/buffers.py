@@ -22,8 +22,8 @@ Values = list[Tensor]  # flat, one for each kind of buffers
 
 class Buffers:
     def __init__(self, modules: Mapping[str, nn.Module]) -> None:
-        buffers = (b for m in modules.values() for b in m.buffers())
-        kinds = by_kind(b for b in buffers if not is_lazy(b) and b.numel())
+        buffers = (b for m in modules.values() for b in m.buffers() if not is_lazy(b))
+        kinds = by_kind(b for b in buffers if b.layout == torch.strided and b.numel())
         self._kinds = list(kinds.values())
         self._before: Values = []  # as they were when the step under way began
         self._after: Values = []  # as that step leaves them, if it completes
