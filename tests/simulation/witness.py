@@ -88,10 +88,10 @@ class Witness:
         if step > self.steps:
             self.steps, self.moved_at = step, self._now()
 
-    def equal(self, member: str, claims: Sequence[tuple[int, int]]) -> None:
-        """What the members of a step say of their state before it."""
-        if len(set(claims)) > 1:
-            self.find(f"the members of one step with {member} differ: {sorted(set(claims))}")
+    def equal(self, member: str, states: Sequence[object]) -> None:
+        """The members of a step: how far they are, with which weights, backend and plan."""
+        if len(set(states)) > 1:
+            self.find(f"the members of one step with {member} differ: {sorted(map(str, states))}")
 
     def same_values(self, generation: int, values: Sequence[int]) -> None:
         """What the members of a step hold besides the weights: equal since they met here."""
