@@ -273,7 +273,7 @@ class Training:
         own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)
         await self._pass(self._script.step_seconds)
         weights = self.values["weights"]
-        state = (self.cursor.step, weights, group.backend, tuple((self.plan or {}).items()))
+        state = (self.cursor.step, weights, group.backend, str(self.plan))
         answers = await self._together(group.meet_all((own, state, self.values["best"])))
         if answers is None:
             return
