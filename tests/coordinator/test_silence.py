@@ -20,6 +20,17 @@ def test_a_coordinator_that_was_paused_gives_up_nobody() -> None:
     assert cluster.state.resets == 0 and not cluster.said("lost")
 
 
+def test_a_coordinator_that_was_paused_gives_the_first_members_their_time_to_start() -> None:
+    cluster = FakeCluster(HOSTS, np=4, min_np=4, start_timeout=10.0, elastic_timeout=10.0)
+    cluster.mute.add("m3")
+    cluster.run(2.0)
+    cluster.pause(30.0)
+    cluster.run(1.0)
+    cluster.mute.clear()
+    cluster.run(5.0)
+    assert cluster.phase is Phase.STABLE and cluster.state.size == 4
+
+
 def test_a_paused_coordinator_waits_for_those_who_dial_again_late() -> None:
     cluster = started(HOSTS, np=4)
     cluster.now += 8.0

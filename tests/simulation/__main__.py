@@ -3,8 +3,9 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from tests.simulation.mutations import MUTATIONS, bite
 from tests.simulation.shrinking import Story, run_seed, shrink, tell
 
 
@@ -14,13 +15,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--for", dest="seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--story", type=int, metavar="SEED", help="tell what happens in one seed")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a finding")
+    parser.add_argument(
+        "--bite",
+        nargs="?",
+        const="all",
+        choices=("all", *MUTATIONS),
+        help="put faults that were mended back, and say after how many seeds each is found",
+    )
     options = parser.parse_args(arguments)
     if options.story is not None:
         story = run_seed(options.story)
         print("\n".join(tell(story)))
         return 1 if story.outcome.findings else 0
     first, _, end = options.seeds.partition(":")
-    return _search(iter(range(int(first), int(end))), options.seconds, options.keep_going)
+    seeds = range(int(first), int(end))
+    if options.bite is not None:
+        return _bite(MUTATIONS if options.bite == "all" else [options.bite], seeds)
+    return _search(iter(seeds), options.seconds, options.keep_going)
+
+
+def _bite(names: Iterable[str], seeds: Sequence[int]) -> int:
+    print("| `--bite` | fault | seeds | events | the finding |\n|---|---|---|---|---|")
+    missed = 0
+    for name in names:
+        bitten = bite(MUTATIONS[name], seeds)
+        missed += bitten.story is None
+        finding = bitten.story.outcome.findings[0] if bitten.story else "none"
+        line = (f"`{name}`", MUTATIONS[name].fault, bitten.seeds, f"{bitten.events:,}", finding)
+        print("|", " | ".join(map(str, line)), "|", flush=True)
+    return 1 if missed else 0
 
 
 def _search(seeds: Iterator[int], seconds: float | None, keep_going: bool) -> int:

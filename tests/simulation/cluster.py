@@ -4,17 +4,18 @@ import asyncio
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from midflight.coordinator.core.state import OVER
+from midflight.coordinator.saved_state import Saving
 from midflight.protocol.job import JobSpec
 from midflight.runtime.data.plan import Plan
-from tests.simulation.faults import FATAL, Fault, Strikes, choose
+from tests.simulation.faults import FATAL, PATIENT, SHORT_TIMEOUT, Fault, Strikes, choose
 from tests.simulation.group import Fabric
 from tests.simulation.head import PORT, Keeper
 from tests.simulation.loop import START, Process, SimLoop, Stalled
 from tests.simulation.machines import Host, installed, start_training
-from tests.simulation.member import Script, Training
+from tests.simulation.member import SECRET, Script, Training
 from tests.simulation.network import Network
 from tests.simulation.store import SimStore
 from tests.simulation.witness import Witness, expected_weights
@@ -82,12 +83,19 @@ class Cluster:
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
         self.spec, self.script = setup.spec, setup.script
+        if any(fault.kind in PATIENT for fault in self.faults):
+            self.spec = replace(self.spec, elastic_timeout=SHORT_TIMEOUT)
         self.address = f"head:{PORT}"
         self.network = Network(self.loop, random.Random(f"{seed} network"), setup.latency)
         self.loop.network = self.network
         delays = random.Random(f"{seed} store")
         self.loop.call_delay = lambda: (0.02 * delays.random(), 0.1 * delays.random() ** 4)
-        self.fabric = Fabric(self.network, random.Random(f"{seed} groups"))
+        self.fabric = Fabric(
+            self.network,
+            random.Random(f"{seed} groups"),
+            setup.script.transfer_seconds,
+            lambda name: self.trainings[name].has_moved(),
+        )
         self.store = SimStore()
         self.witness = Witness(
             lambda: self.loop.now, expected_weights(setup.script.plan, setup.script.epochs)
@@ -98,6 +106,9 @@ class Cluster:
         self.trainings: dict[str, Training] = {}
         self.clients: list[Process] = []
         self.keeper: Keeper
+        self.newcomers_differ = False  # their scripts ask for other data
+        self.unpackable = False  # the scripts have put something into job.state that cannot travel
+        self.is_late = False  # the first member to be at its end is not done yet
         self.over = False
         self.excused = False
         self.wishes = 0  # for another size: requests, and notices
@@ -195,6 +206,12 @@ class Cluster:
         reachable = self.network.reachable("head", process.host) and not training.has_left
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
 
+    def check_memory(self) -> None:
+        """What a coordinator keeps for a store that is away does not grow."""
+        for name, held in vars(self.keeper.saving or self).items():
+            if self.keeper.saving and isinstance(held, list | tuple | dict | set) and len(held) > 4:
+                self.witness.find(f"{len(held)} {name} are kept for the store")
+
     # --- from start to end ----------------------------------------------------------------------
 
     def run(self) -> Outcome:
@@ -250,7 +267,7 @@ class Cluster:
             await asyncio.wait([job], timeout=1.0)
             self._count_slots()
             still = self.loop.now - max(began, self.witness.moved_at)
-            if still > GO_ON_SECONDS and not self._is_complete and not self.excused:
+            if still > GO_ON_SECONDS and not self.is_complete and not self.excused:
                 self.witness.find(f"no step for {GO_ON_SECONDS:g} s after the faults")
                 break
         self.over = True
@@ -258,7 +275,7 @@ class Cluster:
         return job.result() if job.done() and not job.exception() else None
 
     @property
-    def _is_complete(self) -> bool:
+    def is_complete(self) -> bool:
         return self.witness.steps + 1 >= len(expected_weights(self.script.plan, self.script.epochs))
 
     def _check_end(self, job: "asyncio.Task[int]") -> None:
@@ -278,14 +295,17 @@ class Cluster:
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
             witness.find(f"a resize was said not to be done, and {wanted}")
-        if job.result() == 0 and not self._is_complete:
+        saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
+        if job.result() == 0 and saved is not None and saved.best_step != witness.steps:
+            witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
+        if job.result() == 0 and not self.is_complete:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
 
     @property
     def _is_end_unheard(self) -> bool:
         """A host that is silent for long at the very end takes the exit codes along."""
         lately = [f for f in self.faults if f.until > self.loop.now - START - CALM_SECONDS]
-        return self._is_complete and any(
+        return self.is_complete and any(
             fault.kind in FATAL or fault.seconds > self.spec.grace / 2 for fault in lately
         )
 

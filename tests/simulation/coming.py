@@ -1,83 +1,56 @@
-"""A world on its way, as `runtime.coming` has it: a task in the place of its thread."""
+"""A world on its way: the real code, in a task in the place of its thread."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
-from midflight.errors import MidflightError, WorldChanged
 from midflight.protocol.world import World
-from midflight.runtime.group.process_group import CONNECT_SECONDS
-from midflight.runtime.membership.next_world import POLL_SECONDS
+from midflight.runtime.group.keystore import KeyLine
+from midflight.runtime.group.process_group import Group
+from midflight.runtime.membership.driver import block
+from midflight.runtime.membership.next_world import Coming, Giver
+from midflight.runtime.state.layout import Layout, Snapshot
+from midflight.runtime.state.transfer import LIMIT
+from tests.simulation import blocking
 from tests.simulation.group import SimGroup
-from tests.simulation.link import SimLink
 
 
-class Giver(Protocol):
-    def ask_for_layout(self) -> None: ...
-    async def layout_made(self) -> None: ...
-
-
-class SimComing:
-    """In the place of `midflight.runtime.coming.Coming`."""
-
-    def __init__(self, group: SimGroup, joiners: tuple[str, ...]) -> None:
-        self.group = group
-        self.world: World = group.world
-        self.prepared = None
-        self._joiners = [group.world.rank(joiner) for joiner in joiners]
-        self._done = asyncio.Event()
-        self._error: Exception | None = None
+class SimComing(Coming):
+    def __init__(self, world: World, name: str, backend: str, joiners: tuple[str, ...]) -> None:
+        super().__init__(world, name, backend, joiners)
+        done: Any = blocking.Event()
+        self._done = done
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def generation(self) -> int:
-        return self.world.generation
+    def start(self, line: KeyLine, giver: Giver, then: Callable[[Coming, str], None]) -> None:
+        work = blocking.run(lambda: self._run(line, giver, then))
+        self._task = asyncio.get_running_loop().create_task(work)
 
-    @property
-    def connected(self) -> bool:
-        return self._done.is_set() and self._error is None
+    async def wait(self) -> Group:
+        wait = super().wait
+        return await blocking.run(lambda: block(wait()))
 
-    def start(self, line: SimLink, giver: Giver, then: Callable[["SimComing", str], None]) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(line, giver, then))
 
-    async def _run(
-        self, line: SimLink, giver: Giver, then: Callable[["SimComing", str], None]
-    ) -> None:
-        try:
-            await self._connect(line, giver)
-        except MidflightError as error:
-            self._error = error
-            self.group.cut()
-        self._done.set()
-        then(self, "" if self._error is None else str(self._error))
+class SimTransfer:
+    """In the place of `midflight.runtime.state.transfer`."""
 
-    async def _connect(self, line: SimLink, giver: Giver) -> None:
-        group = self.group
-        source = next(rank for rank in range(group.size) if rank not in self._joiners)
-        if self._joiners and group.rank == source:
-            giver.ask_for_layout()
-        if group.size == 1:
-            return
-        await line.set_key(self.generation, f"rank/{group.rank}", "here")
-        wanted = [f"rank/{rank}" for rank in range(group.size)]
-        await line.want_keys(self.generation, wanted, CONNECT_SECONDS)
-        await group.meet("connect", range(group.size))
-        if self._joiners and group.rank in (source, *self._joiners):
-            if group.rank == source:
-                await giver.layout_made()
-            await group.meet("layout", [source, *self._joiners])
+    LIMIT = LIMIT
 
-    def cancel(self) -> None:
-        self.group.cut()
+    @staticmethod
+    def send(group: SimGroup, target: int, snapshot: Snapshot) -> None:
+        blocking.wait(group.transfer(group.rank, target, snapshot))
 
-    async def wait(self) -> SimGroup:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + CONNECT_SECONDS
-        while not self._done.is_set():
-            if self.group.is_cut or loop.time() > deadline:
-                self.cancel()
-                raise WorldChanged(f"generation {self.generation} was not connected")
-            await asyncio.sleep(POLL_SECONDS)
-        if self._error is not None:
-            raise self._error
-        return self.group
+    @staticmethod
+    def receive(group: SimGroup, source: int, *_: object, **__: object) -> Snapshot:
+        snapshot: Snapshot = blocking.wait(group.transfer(source, group.rank, None))
+        return snapshot
+
+    @staticmethod
+    def send_layout(group: SimGroup, joiner: int, layout: Layout) -> None:
+        blocking.wait(group.meet(f"layout {joiner}", (group.rank, joiner), layout))
+
+    @staticmethod
+    def receive_layout(group: SimGroup, source: int) -> Layout:
+        ranks = (source, group.rank)
+        layout: Layout = blocking.wait(group.meet(f"layout {group.rank}", ranks))[0]
+        return layout

@@ -10,7 +10,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.simulation.head import resize
+from midflight.coordinator.exit_codes import CRASHED
+from tests.simulation.head import decide_beside, resize
 from tests.simulation.loop import Process
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ KINDS = {  # and how often, relative to each other
     "kill_agent": 2,
     "kill_coordinator": 3,
     "kill_before_save": 4,
+    "kill_at_callback": 6,
     "lose_host": 1,
     "cut_from_head": 3,
     "cut_head": 2,
@@ -36,12 +38,18 @@ KINDS = {  # and how often, relative to each other
     "differ": 2,
     "jump_clock": 1,
     "store_away": 3,
+    "store_full": 2,
+    "second_coordinator": 2,
+    "other_plan": 2,
+    "unpackable": 2,
     "ask_for_size": 6,
     "notice_member": 2,
     "notice_host": 1,
 }
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
-FATAL = ("kill_member", "kill_agent", "lose_host", "notice_host")
+PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
+SHORT_TIMEOUT = 10.0
+FATAL = ("kill_member", "kill_agent", "kill_at_callback", "lose_host", "notice_host")
 MOST_FAULTS = 8
 STRIKE_WITHIN = 25.0  # seconds
 LONGEST = 12.0
@@ -65,7 +73,7 @@ class Fault:
 def choose(rng: random.Random) -> list[Fault]:
     if rng.random() < 0.15:  # one alone, which has to come to its end in good order
         at, victim = rng.uniform(2.0, STRIKE_WITHIN), rng.randrange(1000)
-        return [Fault(at, rng.choice(DECISIVE), victim, 0.0)]
+        return [Fault(at, rng.choice(DECISIVE + PATIENT), victim, 0.0)]
     faults = []
     for _ in range(rng.randint(1, MOST_FAULTS)):
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -137,11 +145,11 @@ class Strikes:
     async def stop_coordinator(self, fault: Fault) -> None:
         await self._stop(self._coordinator(), fault.seconds)
 
-    async def _kill(self, process: Process | None) -> None:
+    async def _kill(self, process: Process | None, code: int = -9) -> None:
         if process is not None:
             self._say(f"kill {process.name}")
             with self._cluster.disturbed(process.host, process.name):
-                process.end(-9)
+                process.end(code)
             self._cluster.count_holders()
 
     async def kill_member(self, fault: Fault) -> None:
@@ -151,7 +159,46 @@ class Strikes:
         await self._kill(self._agent(fault))
 
     async def kill_coordinator(self, fault: Fault) -> None:
-        await self._kill(self._coordinator())
+        """Or it raises what nobody expected."""
+        await self._kill(self._coordinator(), (-9, CRASHED)[fault.victim % 2])
+
+    async def kill_at_callback(self, fault: Fault) -> None:
+        """Any process, before one of its next callbacks: at any await."""
+        found = (self._member(fault), self._agent(fault), self._coordinator())
+        process = found[fault.victim % 3]
+        if process is not None:
+            process.lives = fault.victim // 3 % 100
+            process.on_end.insert(0, self._is_killed)
+            await asyncio.wait([process.ended], timeout=LONGEST)
+            process.lives = None
+
+    def _is_killed(self, process: Process) -> None:
+        if process.lives == 0:
+            self._say(f"kill {process.name} between two awaits")
+            self._cluster.disturb(process.host, process.name)
+            self._cluster.count_holders()
+
+    async def coordinator_away(self, fault: Fault) -> None:
+        """For longer than the elastic timeout: a world that is whole does not notice."""
+        steps, seconds = self._cluster.witness.steps, 1.5 * SHORT_TIMEOUT
+        await self._stop(self._coordinator(), seconds)
+        moved_at = self._cluster.witness.moved_at
+        still = self._cluster.loop.now - moved_at > seconds / 2
+        if steps and still and not self._cluster.is_complete:
+            self._cluster.witness.find("a whole world does not train on without a coordinator")
+
+    async def late_end(self, fault: Fault) -> None:
+        """The script of one member does something else at its end, and the others wait."""
+        self._cluster.is_late = True
+
+    async def second_coordinator(self, fault: Fault) -> None:
+        """It has read the state, and is slow; the one that lives has written on meanwhile."""
+        if self._coordinator() is None or self._cluster.store.away:
+            return
+        process = Process(self._cluster.loop, "second coordinator", "head")
+        process.start(lambda: decide_beside(self._cluster))
+        self._cluster.clients.append(process)
+        await asyncio.wait([process.ended], timeout=3 * LONGEST)
 
     async def kill_before_save(self, fault: Fault) -> None:
         """At the next decision that has to be saved: before it is, or a moment later."""
@@ -295,8 +342,32 @@ class Strikes:
         store.away, store.arrives = True, fault.victim % 2 == 0
         self._say(f"the store is away for {fault.seconds:.2f} s, writes arrive: {store.arrives}")
         await asyncio.sleep(fault.seconds)
+        self._cluster.check_memory()
         store.away = False
         self._say("the store is back")
+
+    async def store_full(self, fault: Fault) -> None:
+        """What is there can be read, and nothing written until somebody has made room."""
+        self._say(f"the store is full for {fault.seconds:.2f} s")
+        self._cluster.store.full = True
+        await asyncio.sleep(fault.seconds)
+        self._cluster.store.full = False
+        self._say("the store has room")
+
+    async def other_plan(self, fault: Fault) -> None:
+        """The scripts of newcomers ask for other data than those in training."""
+        self._say(f"newcomers ask for other data for {fault.seconds:.2f} s")
+        self._cluster.newcomers_differ = True
+        await asyncio.sleep(fault.seconds)
+        self._cluster.newcomers_differ = False
+
+    async def unpackable(self, fault: Fault) -> None:
+        """The scripts keep something in job.state that cannot travel."""
+        if self._cluster.witness.size:
+            self._say(f"the state cannot be handed over for {fault.seconds:.2f} s")
+            self._cluster.unpackable = True
+            await asyncio.sleep(fault.seconds)
+            self._cluster.unpackable = False
 
     async def ask_for_size(self, fault: Fault) -> None:
         to = 1 + fault.victim % self._cluster.spec.max_np

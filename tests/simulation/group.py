@@ -10,13 +10,18 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
+from midflight.runtime.group.keystore import KeyLine
+from midflight.runtime.group.process_group import CONNECT_SECONDS
+from tests.simulation import blocking
 from tests.simulation.loop import Process
 from tests.simulation.network import Network
 
+T = TypeVar("T")
+Moved = Callable[[str], None]
 LOOK_SECONDS = 0.02
 CHUNK_SECONDS = 0.2  # of a transfer: then it has moved on
 
@@ -30,9 +35,14 @@ class _Meeting:
 class Fabric:
     """All groups of a job."""
 
-    def __init__(self, network: Network, rng: random.Random) -> None:
+    def __init__(
+        self, network: Network, rng: random.Random, transfer_seconds: float, moved: Moved
+    ) -> None:
+        """`moved` is called with a member's name when a part of a state has come or gone there."""
         self.network = network
         self.rng = rng
+        self.transfer_seconds = transfer_seconds
+        self.moved = moved
         self._groups: dict[int, dict[int, SimGroup]] = {}
         self._meetings: dict[tuple[int, str], _Meeting] = {}
 
@@ -47,11 +57,18 @@ class Fabric:
 
 
 class SimGroup:
-    """In the place of `midflight.runtime.group.Group`."""
+    """In the place of `midflight.runtime.group.process_group.Group`.
 
-    def __init__(self, fabric: Fabric, process: Process, world: World, name: str) -> None:
+    What that does at once, or blocks for, is done here by code that `blocking` runs.
+    """
+
+    def __init__(
+        self, fabric: Fabric, process: Process, world: World, name: str, backend: str = "gloo"
+    ) -> None:
         self._fabric = fabric
         self._process = process
+        self.backend = backend
+        self.pg = self.control = self.waits = self
         self.world = world
         self.rank = world.rank(name)
         self.size = world.size
@@ -68,37 +85,51 @@ class SimGroup:
         """Its connections are closed: nobody is in it any more."""
         self.is_cut = True
 
-    async def gather(self, value: Any, seconds: float = 0.0) -> list[Any]:
+    def call(self, action: Callable[[], T]) -> T:
+        """As `Waits` does."""
+        return action()
+
+    def connect(self, line: KeyLine) -> None:
+        if self.size > 1:
+            line.set_key(self.generation, f"rank/{self.rank}", "here")
+            wanted = [f"rank/{rank}" for rank in range(self.size)]
+            line.want_keys(self.generation, wanted, CONNECT_SECONDS)
+            blocking.wait(self.meet("connect", range(self.size)))
+
+    def gather(self, numbers: list[int]) -> list[list[int]]:
+        return [numbers] if self.size == 1 else blocking.wait(self.meet_all(numbers))
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        return data if self.size == 1 else bytes(blocking.wait(self.meet_all(data))[root])
+
+    async def meet_all(self, value: Any) -> list[Any]:
         """A collective of all: everybody's values, by rank."""
         self._count += 1
-        return await self.meet(f"all {self._count}", range(self.size), value, seconds)
+        return await self.meet(f"all {self._count}", range(self.size), value)
 
-    async def meet(
-        self, key: str, ranks: Sequence[int], value: Any = None, seconds: float = 0.0
-    ) -> list[Any]:
+    async def meet(self, key: str, ranks: Sequence[int], value: Any = None) -> list[Any]:
         meeting = self._fabric.meeting(self.generation, key)
         meeting.values[self.rank] = value
         await self._gathered(meeting, ranks)
-        await asyncio.sleep(seconds + self._fabric.rng.random() * LOOK_SECONDS)
+        await asyncio.sleep(self._fabric.rng.random() * LOOK_SECONDS)
         await self._gathered(meeting, ranks)
         meeting.done.add(self.rank)
         return [meeting.values[rank] for rank in ranks]
 
-    async def transfer(
-        self, key: str, ranks: Sequence[int], value: Any, seconds: float, moved: Callable[[], None]
-    ) -> list[Any]:
+    async def transfer(self, source: int, target: int, value: Any) -> Any:
         """From one member to another, piece by piece."""
-        meeting = self._fabric.meeting(self.generation, key)
+        ranks = (source, target)
+        meeting = self._fabric.meeting(self.generation, f"{source} to {target}")
         meeting.values[self.rank] = value
         await self._gathered(meeting, ranks)
-        left = seconds
+        left = self._fabric.transfer_seconds
         while left > 0 or not self._all_there(meeting, ranks):
             await asyncio.sleep(min(max(left, LOOK_SECONDS), CHUNK_SECONDS))
             if self._all_there(meeting, ranks):
                 left -= CHUNK_SECONDS
-                moved()
+                self._fabric.moved(self.world.names[self.rank])
         meeting.done.add(self.rank)
-        return [meeting.values[rank] for rank in ranks]
+        return meeting.values[source]
 
     async def _gathered(self, meeting: _Meeting, ranks: Sequence[int]) -> None:
         while not self._all_there(meeting, ranks):  # noqa: ASYNC110 - many things may change it

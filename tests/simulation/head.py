@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
-from midflight.coordinator.core.state import Phase, State, initial
-from midflight.coordinator.exit_codes import CRASHED
+from midflight.coordinator.core.state import OVER, Phase, State, initial
+from midflight.coordinator.exit_codes import CRASHED, REPLACED
 from midflight.coordinator.main import run_until_over
 from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saved_state import Saving
-from midflight.coordinator.shell import Shell, now
+from midflight.coordinator.saved_state import Saving, state_key
+from midflight.coordinator.shell import TICK, Shell, now
 from midflight.errors import StoreError, Unreachable
 from midflight.protocol.messages import ResizeRequested
 from midflight.protocol.wire import AsyncWire, dial
@@ -74,6 +74,7 @@ class Keeper(CoordinatorKeeper):
         self._cluster = cluster
         self.process: Process | None = None
         self.shell: Shell | None = None
+        self.saving: Saving | None = None
 
     async def _saved(self) -> State | None:
         try:
@@ -91,7 +92,7 @@ class Keeper(CoordinatorKeeper):
     async def _serve(self) -> int:
         cluster = self._cluster
         await asyncio.sleep(cluster.script.startup_seconds / 4)
-        saving = Saving(cluster.store, cluster.spec.name, SECRET)
+        saving = self.saving = Saving(cluster.store, cluster.spec.name, SECRET)
         try:
             state = saving.load(now()) or initial(cluster.spec, now())
         except StoreError:
@@ -108,6 +109,23 @@ class Keeper(CoordinatorKeeper):
             return await run_until_over(shell)
         finally:
             server.close()
+
+
+async def decide_beside(cluster: "Cluster") -> int:
+    """A second coordinator beside a living one: it must find out, and change nothing."""
+    saving = Saving(cluster.store, cluster.spec.name, SECRET)
+    state, key = saving.load(now()), state_key(cluster.spec.name)
+    if state is None or state.phase in OVER:
+        return 0
+    read = cluster.store.peek(key)
+    while cluster.store.peek(key) == read:  # noqa: ASYNC110 - until the other has written
+        await asyncio.sleep(TICK)
+    shell = Shell(state, Peers(), saving, _Printer(cluster.witness))
+    shell.dispatch(events.StopAsked(now(), "a second coordinator has its own mind", 1))
+    code = await run_until_over(shell)
+    if code != REPLACED:
+        cluster.witness.find(f"a second coordinator decides, and ends with {code}")
+    return code
 
 
 async def resize(cluster: "Cluster", to: int, timeout: float) -> int:

@@ -20,6 +20,7 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import BeatHeard, KeySet, KeysWanted, KeyValues
 from midflight.protocol.wire import AsyncWire, dial
 from midflight.runtime.membership.link import DEAF_SECONDS, Attempts, Listener, Pulse
+from tests.simulation import blocking
 
 
 @dataclass
@@ -138,14 +139,21 @@ class SimLink:
 
     # --- keys -------------------------------------------------------------------------------
 
-    async def set_key(self, generation: int, key: str, value: str) -> None:
+    def set_key(self, generation: int, key: str, value: str) -> None:
+        """Blocks, as `blocking` has it; so does the next."""
+        blocking.wait(self._set_key(generation, key, value))
+
+    def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
+        return blocking.wait(self._want_keys(generation, keys, timeout))
+
+    async def _set_key(self, generation: int, key: str, value: str) -> None:
         deadline = self._loop.time() + DEAF_SECONDS
         while not self.send(KeySet(generation, key, value)):
             if generation <= self._cancelled or self._loop.time() > deadline:
                 raise WorldChanged(f"generation {generation} was given up")
             await asyncio.sleep(0.02)
 
-    async def want_keys(
+    async def _want_keys(
         self, generation: int, keys: Sequence[str], timeout: float
     ) -> Sequence[str]:
         self._next_ticket += 1

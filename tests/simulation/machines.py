@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -15,7 +16,12 @@ from midflight.agent.settings import Settings
 from midflight.errors import MidflightError
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import StartMember
+from midflight.protocol.world import World
 from midflight.run import coordinator as run_coordinator
+from midflight.runtime.membership import next_world
+from midflight.runtime.state import agreement
+from tests.simulation.coming import SimTransfer
+from tests.simulation.group import SimGroup
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.member import SECRET, Training
 
@@ -147,12 +153,16 @@ def start_training(cluster: "Cluster", environment: Mapping[str, str], host: str
     process = Process(cluster.loop, env.member, host)
 
     async def main() -> int:
-        training = Training(env, process, cluster.script, cluster.fabric, cluster.witness)
+        training = Training(env, process, cluster)
         cluster.trainings[env.member] = training
         return await training.run()
 
     process.start(main)
     return process
+
+
+def make_group(cluster: "Cluster", world: World, name: str, backend: str) -> SimGroup:
+    return SimGroup(cluster.fabric, PROCESS.get(), world, name, backend)
 
 
 @contextmanager
@@ -163,6 +173,9 @@ def installed(cluster: "Cluster") -> Iterator[None]:
     replaced: list[tuple[object, str, Callable[..., object] | type]] = [
         (agent_loop, "Processes", SimProcesses),
         (agent_loop, "_free_port", lambda: 29500),
+        (next_world, "Group", partial(make_group, cluster)),
+        (next_world, "transfer", SimTransfer),
+        (agreement, "transfer", SimTransfer),
         (agent_processes, "kill_group", cluster.kill),
         (agent_processes, "terminate", cluster.terminate),
         (agent_processes, "probe", cluster.probe),

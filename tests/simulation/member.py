@@ -1,18 +1,18 @@
-"""A training process: the real membership, driver, claims, plan and schedule; training is a sum.
+"""A training process: the real membership, driver, agreement, holdings, plan and schedule.
 
-The real driver takes it from world to world. In a step, and when a world is entered, it does what
-`runtime.session` and `runtime.job` do, with `await` where they block. Its weights are a number that
-every sample of every step goes into, so a sample that is lost or used twice is seen at once.
+The real driver takes it from world to world, and in each the real agreement settles the state. In
+a step it does what `runtime.session` and `runtime.job` do, with `await` where they block. Training
+is a sum: the weights are a number that every sample of every step goes into, so a sample that is
+lost or used twice is seen at once.
 """
 
 import asyncio
 import random
-import zlib
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from midflight.errors import GivenUp, WorldChanged
+from midflight.errors import DataError, GivenUp, StateError, WorldChanged
 from midflight.protocol import messages as say
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.world import Member, World
@@ -21,14 +21,22 @@ from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.membership.driver import Driver
 from midflight.runtime.membership.link import Link
 from midflight.runtime.membership.member import Enter, Membership
-from midflight.runtime.state.claims import NEWCOMER, Claim, settle
-from midflight.runtime.state.relay import relay
+from midflight.runtime.session import LAYOUT_SECONDS
+from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.state.holdings import Holdings
+from midflight.runtime.state.layout import Layout, Snapshot
+from midflight.runtime.state.terms import Terms
+from tests.simulation import blocking
 from tests.simulation.coming import SimComing
-from tests.simulation.group import Fabric, SimGroup
+from tests.simulation.group import SimGroup
 from tests.simulation.link import SimLink
 from tests.simulation.loop import Process
-from tests.simulation.witness import Intervals, Witness, fold, joined
+from tests.simulation.witness import Intervals, fold, joined
 
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+T = TypeVar("T")
 SECRET = b"the secret of the simulated job"
 
 
@@ -49,9 +57,8 @@ class SimMembership(Membership):
 
     def __init__(self, env: WorkerEnv, training: "Training") -> None:
         self._training = training
-        make: Any = training.make_coming
         trainer: Any = training
-        super().__init__(env, SECRET, "gloo", trainer, make)
+        super().__init__(env, SECRET, training.backends[0], trainer, SimComing)
 
     def _make_link(self, env: WorkerEnv, secret: bytes) -> Link:
         link: Any = SimLink(env, secret, self)
@@ -86,28 +93,25 @@ class SimMembership(Membership):
             return False
 
 
-class _Holdings:
-    fingerprint = "the model"
-
-
 class Training:
-    holdings = _Holdings()
-    backends = ("gloo",)
-
-    def __init__(
-        self, env: WorkerEnv, process: Process, script: Script, fabric: Fabric, witness: Witness
-    ) -> None:
+    def __init__(self, env: WorkerEnv, process: Process, cluster: "Cluster") -> None:
         self.env = env
         self.process = process
-        self.witness = witness
-        self._script = script
+        self.witness = cluster.witness
+        self._cluster = cluster
+        self.backends = ("gloo", "nccl") if env.host in ("h0", "h2") else ("nccl", "gloo")
+        self._script = script = cluster.script
         self._plan = script.plan
-        self._fabric = fabric
+        if env.joiner and cluster.newcomers_differ:
+            self._plan = replace(script.plan, global_batch_size=script.plan.global_batch_size + 1)
+        self._fabric = fabric = cluster.fabric
         self._rng = random.Random(f"{env.member} {fabric.rng.random()}")
         self.cursor = Cursor()
-        self.weights = 0
-        self.value = 0  # of job.state, set by the script
-        self._next_value: int | None = None
+        self.values = {"weights": 0, "best": 0}  # job.state
+        self.holdings = Holdings({}, self.values)
+        self.plan: Mapping[str, Any] | None = None  # of the data, once the script has asked for it
+        self._same_plan = True
+        self._next_best: int | None = None
         self.holds_state = False
         self.has_left = False  # a world that goes on without this member
         self.waiting = False
@@ -116,7 +120,8 @@ class Training:
         self._trained_in = 0
         self._schedule = Schedule(Seat(0, 0, 1))
         self._layout_wanted = False
-        self._layout_made = asyncio.Event()
+        self._layout_made = blocking.Event()
+        self._layout: Layout | StateError | None = None
         self._membership = SimMembership(env, self)
         alone = World(0, (Member(env.member, env.host, env.slot, env.address),))
         nowhere: Any = SimGroup(fabric, process, alone, env.member)
@@ -142,18 +147,20 @@ class Training:
         self._layout_made.clear()
         self._layout_wanted = True
 
-    async def layout_made(self) -> None:
-        await self._layout_made.wait()
+    def layout(self) -> Layout:
+        if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
+            raise WorldChanged("the training thread did not come to a step boundary")
+        if isinstance(self._layout, StateError):
+            raise self._layout
+        return self._layout
+
+    def terms(self) -> Terms:
+        return Terms(plan=self.plan, epoch=self.cursor.epoch)
 
     def foresee(self, step: int, world: World) -> None:
         if self.holds_state:
             rank = world.rank(self.env.member)
             self._schedule.foresee(step, Seat(world.generation, rank, world.size))
-
-    def make_coming(
-        self, world: World, name: str, backend: str, joiners: tuple[str, ...]
-    ) -> SimComing:
-        return SimComing(SimGroup(self._fabric, self.process, world, name), joiners)
 
     # --- the script ---------------------------------------------------------------------------
 
@@ -161,17 +168,22 @@ class Training:
         """The exit code."""
         await self._pass(self._script.startup_seconds)
         if self.env.joiner:
+            self._ask_for_data()
             await self._pass(self._script.step_seconds)  # the rehearsal
         membership = self._membership
         self.process.on_terminate = lambda: membership.leave_on_notice(self.env.grace)
         membership.link.start()
         try:
             await self._driver.settle()
+            self._ask_for_data()
             while not self._plan.complete(self.cursor, self._script.epochs):
                 self.cursor = self._plan.rolled(self.cursor)
                 await self._boundary()
                 if not self._plan.ended(self.cursor):
                     await self._step()
+            if self._cluster.is_late:
+                self._cluster.is_late = False
+                await self._pass(3 * self.env.elastic_timeout)
             await self._driver.finish(stay=True)
             return 0
         except SystemExit:
@@ -181,9 +193,16 @@ class Training:
             if "nobody is there to take over" in str(error):
                 self.witness.notice_in_vain = True
             return 1
+        except (StateError, DataError) as error:
+            self.witness.say(f"the script of {self.env.member} ends: {error}")
+            membership.link.send(say.MemberFailed(str(error), type(error).__name__))
+            return 1
         finally:
             membership.link.close()
             self.group.cut()
+
+    def _ask_for_data(self) -> None:
+        self.plan = {**self._plan.in_common(), "epochs": self._script.epochs}
 
     async def _pass(self, seconds: float) -> None:
         await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
@@ -191,6 +210,8 @@ class Training:
     async def _boundary(self) -> None:
         if self._layout_wanted and self.holds_state:
             self._layout_wanted = False
+            captured = try_capture(self.capture)
+            self._layout = captured if isinstance(captured, StateError) else captured.layout
             self._layout_made.set()
         if self._driver.is_due():
             await self._driver.settle()
@@ -201,53 +222,37 @@ class Training:
         """It ends by SystemExit."""
 
     async def enter(self, order: Enter) -> None:
-        group: Any = order.coming.group
+        group, prepared = order.coming.group, order.coming.prepared
         newcomer = not self.holds_state
-        received = await self._agree(group)
-        if not order.planned or newcomer or received:
+        mine = Standpoint(None if newcomer else self._progress, self.capture)
+        if self._cluster.unpackable:  # and cannot be compared
+            self.witness.differing.add(group.generation)
+        agreed = await blocking.run(
+            lambda: agree(group, self.holdings, self.terms(), mine, prepared)
+        )
+        if (received := agreed.received) is not None:
+            extra = self.holdings.restore(received.snapshot, rng=False)
+            self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
+            self._trained_in = extra["generation"]
+        self._same_plan = agreed.same_plan
+        if not order.planned or newcomer or received is not None:
             self._schedule.replace(Seat(group.generation, group.rank, group.size))
         self.holds_state = True
 
-    def _claim(self, rank: int) -> Claim:
-        if not self.holds_state:
-            return replace(NEWCOMER, can_give=rank == 0)
-        cursor = self.cursor
-        return Claim(
-            self._trained_in, cursor.step, cursor.epoch, self._digest(), self.weights, True
-        )
+    @property
+    def _progress(self) -> tuple[int, int, int]:
+        return self._trained_in, self.cursor.step, self.cursor.epoch
 
-    def _digest(self) -> int:
-        """Of what is no tensor."""
-        return zlib.crc32(f"{self.cursor} {self.value}".encode())
+    def capture(self) -> Snapshot:
+        if self._cluster.unpackable:
+            raise StateError("job.state.writer: a value of type object cannot be handed over")
+        return self.holdings.capture({**asdict(self.cursor), "generation": self._trained_in})
 
     def differ(self, value: int) -> None:
         """In its next step the script does on this member what it does not do on the others."""
-        self._next_value = value
+        self._next_best = value
 
-    async def _agree(self, group: SimGroup) -> bool:
-        """Whether this member has received the state."""
-        if group.size == 1:
-            return False
-        answers = await group.gather(self._claim(group.rank).to_numbers())
-        outcome = settle([Claim.from_numbers(numbers) for numbers in answers])
-        mine = (self.cursor, self.weights, self._trained_in, self.value)
-        received = None
-        for source, target in chain.from_iterable(relay(outcome.givers, outcome.receivers)):
-            if group.rank in (source, target):
-                state = await group.transfer(
-                    f"{source} to {target}",
-                    (source, target),
-                    received or mine,
-                    self._script.transfer_seconds,
-                    self._has_moved,
-                )
-                if group.rank == target:
-                    received = state[0]
-        if received is not None:
-            self.cursor, self.weights, self._trained_in, self.value = received
-        return received is not None
-
-    def _has_moved(self) -> None:
+    def has_moved(self) -> None:
         self.moved += 1
 
     # --- a step -----------------------------------------------------------------------------------
@@ -258,26 +263,43 @@ class Training:
         if group.is_cut or seat.generation != group.generation:
             await asyncio.sleep(0.001)  # the feed has nothing for this world
             return
-        if self._next_value is not None:
-            self.value, self._next_value = self._next_value, None
+        if not self._same_plan and not await self._compare_plans(group):
+            return
+        if self._next_best is not None:
+            self.values["best"], self._next_best = self._next_best, None
             self.witness.differing.add(group.generation)
         extent = self._plan.extent_at(self.cursor)
         pieces = self._plan.pieces(extent, seat.rank, seat.size)
         own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)
         await self._pass(self._script.step_seconds)
-        self.waiting = True
-        try:
-            answers = await group.gather((own, (self.cursor.step, self.weights), self.value))
-        except WorldChanged as error:
-            self._driver.broke(error)
+        weights = self.values["weights"]
+        state = (self.cursor.step, weights, group.backend, str(self.plan))
+        answers = await self._together(group.meet_all((own, state, self.values["best"])))
+        if answers is None:
             return
-        finally:
-            self.waiting = False
-        self.witness.equal(self.env.member, [claim for _, claim, _ in answers])
+        self.witness.equal(self.env.member, [state for _, state, _ in answers])
         self.witness.same_values(group.generation, [value for _, _, value in answers])
         used = joined([part for part, _, _ in answers])
-        self.weights = fold(self.weights, extent, used)
+        self.values["weights"] = weights = fold(weights, extent, used)
         self.cursor = extent.after
         self._trained_in = group.generation
         self._driver.let_go()
-        self.witness.completed(self.env.member, group.generation, self.cursor.step, self.weights)
+        self.witness.completed(self.env.member, group.generation, self.cursor.step, weights)
+
+    async def _compare_plans(self, group: SimGroup) -> bool:
+        """False if somebody was lost meanwhile; raises in a member that asks for other data."""
+        real: Any = group
+        compare = blocking.run(lambda: (compare_terms(real, self.terms()),))
+        self._same_plan = await self._together(compare) is not None
+        return self._same_plan
+
+    async def _together(self, action: Coroutine[Any, Any, T]) -> T | None:
+        """What all members do now; None if one was lost meanwhile."""
+        self.waiting = True
+        try:
+            return await action
+        except WorldChanged as error:
+            self._driver.broke(error)
+            return None
+        finally:
+            self.waiting = False

@@ -1,6 +1,6 @@
-"""A store in memory with the faults of a real one: outages, and writes that arrive anyway."""
+"""A store in memory with the faults of a real one: full, or away, and writes that arrive anyway."""
 
-from midflight.errors import Conflict, StoreUnavailable
+from midflight.errors import Conflict, StoreError, StoreUnavailable
 from midflight.store.interface import Entry, Lease, Snapshot
 
 
@@ -11,6 +11,7 @@ class SimStore:
         self._entries: dict[str, Entry] = {}
         self._revision = 0
         self.away = False
+        self.full = False
         self.arrives = False  # what is written while it is away is there, though nobody hears it
 
     def get(self, key: str) -> Entry | None:
@@ -25,6 +26,8 @@ class SimStore:
     def put(
         self, key: str, value: bytes, *, expect: int | None, lease: Lease | None = None
     ) -> Entry:
+        if self.full:
+            raise StoreError("no space is left")
         if self.away and not self.arrives:
             raise StoreUnavailable("the store is away")
         current = self._entries.get(key)

@@ -1,8 +1,11 @@
 """A share of the simulation; `make simulate` runs as much of it as there is time for."""
 
+import threading
+
 import pytest
 
 from tests.simulation.faults import Fault
+from tests.simulation.mutations import MUTATIONS, bite
 from tests.simulation.shrinking import run_seed, shrink, tell
 
 
@@ -27,3 +30,25 @@ def test_a_job_whose_last_holder_is_killed_may_fail_but_says_so() -> None:
     killed = tuple(Fault(6.0 + n / 100, "kill_member", 0, 0.0) for n in range(12))
     outcome = run_seed(7, killed).outcome
     assert outcome.excused and not outcome.findings
+
+
+@pytest.mark.parametrize("name", ["stuck", "unreduced", "second", "twice"])
+def test_a_fault_that_was_mended_is_found_when_it_is_put_back(name: str) -> None:
+    assert bite(MUTATIONS[name], range(20)).story is not None
+
+
+def test_a_story_is_shortened_to_the_faults_without_which_nothing_is_found() -> None:
+    with MUTATIONS["unreduced"].applied():
+        story = run_seed(2)
+        assert story.outcome.findings and len(story.faults) > 2
+        short = shrink(story)
+        assert short.outcome.findings and 0 < len(short.faults) < len(story.faults)
+        for number in range(len(short.faults)):
+            fewer = (*short.faults[:number], *short.faults[number + 1 :])
+            assert not run_seed(story.seed, fewer).outcome.findings
+
+
+def test_code_that_blocks_in_a_process_that_dies_leaves_no_thread() -> None:
+    threads = threading.active_count()
+    run_seed(0)
+    assert threading.active_count() == threads

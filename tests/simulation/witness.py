@@ -8,6 +8,7 @@ from midflight.coordinator.core.state import OVER, Phase, Stage, State
 from midflight.protocol.world import World
 from midflight.runtime.data.plan import Cursor, Extent, Plan
 
+MOST_FINDINGS = 10  # what goes wrong once often does so in each step that follows
 Intervals = tuple[tuple[int, int], ...]
 
 
@@ -66,7 +67,7 @@ class Witness:
         self.story.append((self._now(), text))
 
     def find(self, text: str) -> None:
-        if text not in self.findings:
+        if text not in self.findings and len(self.findings) < MOST_FINDINGS:
             self.findings.append(text)
             self.say(f"FINDING: {text}")
 
@@ -88,10 +89,11 @@ class Witness:
         if step > self.steps:
             self.steps, self.moved_at = step, self._now()
 
-    def equal(self, member: str, claims: Sequence[tuple[int, int]]) -> None:
-        """What the members of a step say of their state before it."""
-        if len(set(claims)) > 1:
-            self.find(f"the members of one step with {member} differ: {sorted(set(claims))}")
+    def equal(self, member: str, states: Sequence[object]) -> None:
+        """The members of a step: how far they are, with which weights, backend and plan."""
+        if len(set(states)) > 1:
+            differing = " and ".join(sorted(map(str, set(states))))
+            self.find(f"the members of one step with {member} differ: {differing}")
 
     def same_values(self, generation: int, values: Sequence[int]) -> None:
         """What the members of a step hold besides the weights: equal since they met here."""

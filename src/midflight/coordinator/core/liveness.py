@@ -104,15 +104,22 @@ def _excuse_silence_of_all(draft: Draft) -> None:
 
 def _stop_clocks(draft: Draft, seconds: float) -> None:
     """These seconds count against nobody."""
-    forming, waiting_since = draft.state.forming, draft.state.waiting_since
+    state, forming = draft.state, draft.state.forming
+
+    def later(moment: float | None) -> float | None:
+        return None if moment is None else moment + seconds
+
     if forming is not None:
         forming = replace(
             forming, began_at=forming.began_at + seconds, deadline=forming.deadline + seconds
         )
     draft.set(
         forming=forming,
-        waiting_since=None if waiting_since is None else waiting_since + seconds,
-        lenient_until=draft.now + draft.state.spec.lease,
+        started_at=state.started_at + seconds,
+        launched_at=later(state.launched_at),
+        enough_since=later(state.enough_since),
+        waiting_since=later(state.waiting_since),
+        lenient_until=draft.now + state.spec.lease,
         ticked_at=draft.now,
     )
 
