@@ -205,6 +205,12 @@ def test_a_refusal_is_one_line_and_exit_code_2(site: Site) -> None:
         ("python -m torch.distributed.run --nnodes 1 t.py", ["--nnodes", "1", "t.py"]),
         ("python -u -X dev -m torchelastic.distributed.launch t.py -m x", ["t.py", "-m", "x"]),
         ("python3 -um torch.distributed.launch t.py", ["--local-rank-argument", "t.py"]),
+        (
+            "python /workspace/torchelastic/distributed/launch.py --nnode=1 t.py",
+            ["--nnode=1", "t.py"],
+        ),
+        ("python -c x/torch/distributed/run.py", None),
+        ("python mytorch/distributed/run.py", None),
         ("python -m torch.distributed t.py", None),
         ("python -c pass -m torch.distributed.run", None),
         ("python t.py -m torch.distributed.run", None),

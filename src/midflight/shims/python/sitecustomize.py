@@ -26,6 +26,10 @@ def torchrun_words(words: "Sequence[str]") -> "list[str] | None":
             return [*LAUNCHERS[module], *rest] if module in LAUNCHERS else None
         if word in _WITH_VALUE and rest:
             rest.pop(0)
+    script = "." + rest[0].replace("/", ".") if rest else ""
+    for module, first in LAUNCHERS.items():
+        if script.endswith("." + module + ".py"):  # as TorchElastic's image has it
+            return [*first, *rest[1:]]
     return None
 
 
