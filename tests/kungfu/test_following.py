@@ -1,6 +1,7 @@
 """kungfu-run with real training processes: what the store says becomes true, nothing is lost."""
 
 import os
+import re
 import signal
 import sys
 
@@ -69,6 +70,19 @@ def test_without_a_store_a_job_has_one_size_and_outlives_a_worker(commands: Comm
     check_last_lines(run, 1)
 
 
+DIES = "import os, time; time.sleep(1 + 0.5 * int(os.environ['RANK'])); raise ValueError('mine')"
+
+
+def test_a_run_whose_workers_die_one_after_another_before_they_join_ends_with_the_first(
+    commands: Commands,
+) -> None:
+    done = commands.finish("kungfu-run", "-np", "2", sys.executable, "-c", DIES)
+    assert done.returncode == 1
+    assert done.stderr.count("ValueError: mine") >= 1, "the traceback is shown"
+    last = done.stderr.splitlines()[-1]
+    assert "rank 0 on 127.0.0.1: exit code 1: ValueError: mine" in last
+
+
 def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     commands: Commands,
 ) -> None:
@@ -80,7 +94,9 @@ def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     last = done.stdout.splitlines()[-1]
     assert "training went on after each of" in last
     assert "with 1 to 2 workers" in last
-    assert "detached at step" in done.stdout, "an empty cluster detaches; nobody is killed"
+    detached = [int(step) for step in re.findall(r"detached at step (\d+)", done.stdout)]
+    assert detached, "an empty cluster detaches; nobody is killed"
+    assert f", for {max(detached)} steps " in last
 
 
 def test_the_manager_says_when_training_ends_badly(commands: Commands) -> None:

@@ -29,6 +29,7 @@ def test_collectives_and_optimizers_compute_what_one_process_computes(commands: 
     done = commands.finish("kungfu-run", "-np", "3", sys.executable, str(HERE / "all_at_once.py"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("all of it agrees") == 3
+    assert done.stderr.count("gradients are averaged over the workers, where KungFu adds") == 1
 
 
 def test_scripts_run_alone_too(commands: Commands) -> None:
@@ -105,8 +106,12 @@ def test_tensorflow_2_trains_and_is_resized_and_an_estimator_is_told_what_it_nee
     assert said.count("fit with SynchronousAveragingOptimizer: same False learns True") == 2
     assert said.count("fit with PairAveragingOptimizer: same False learns True") == 2
     assert said.count("tape: same True") == 2
+    assert said.count("moved by the mean of gradients 1 and 2: 1.5") == 2
+    assert "KungFu adds them up" not in done.stderr, "not for TensorFlow"
     assert said.count("sum 3 of rank 0: 5") == 2
-    assert "needs TensorFlow 1" in said and "coming-from-kungfu.md#tensorflow-1" in said
+    for gone in ("estimator", "Session", "ConfigProto"):
+        assert said.count(f"tf.{gone} needs TensorFlow 1") == 2
+    assert said.count("coming-from-kungfu.md#tensorflow-1") == 6
 
 
 LAUNCHES = """

@@ -79,6 +79,21 @@ def test_a_node_that_is_told_to_leave_hands_over_what_it_carries(site: Site) -> 
     finish(other)
 
 
+@pytest.mark.parametrize("nodes", ["1:2", "2"])
+def test_workers_of_a_node_that_leaves_right_after_the_start_can_save(
+    site: Site, nodes: str
+) -> None:
+    job = Job(site, f"--nnodes={nodes}", *meeting_on_loopback(), script="saves.py")
+    host, other = job.start(), job.start()
+    job.await_size(host, other, size=2)
+    other.send(signal.SIGTERM)
+    assert other.ends(5.0) == 143
+    assert "saved" in other.lines
+    host.says("saved")  # whose worker starts anew, or waits for another node
+    host.send(signal.SIGTERM)
+    assert host.ends(5.0) == 143
+
+
 def test_where_all_nodes_are_needed_the_rest_waits_for_another(site: Site) -> None:
     job = Job(site, "--nnodes=2", "--shutdown-timeout=1", *meeting_on_loopback())
     host, other = job.start(), job.start()
@@ -105,7 +120,8 @@ def test_a_failure_on_one_node_is_restarted_on_all_and_counted_once(site: Site) 
     assert [node.ends() for node in nodes] == [1, 1]
     shown = ["\n".join(node.lines) for node in nodes]
     assert sum("ChildFailedError" in text for text in shown) == 1, "where it failed"
-    assert all("--max-restarts 1 is used up" in text for text in shown), "every node says why"
+    failed = re.compile(r"error: a worker failed: rank 0 on \S+: exit code 7 .*is used up")
+    assert all(failed.search(text) for text in shown), "every node says who, where and why"
 
 
 def left_elsewhere(
@@ -178,6 +194,26 @@ def test_static_nodes_have_the_ranks_they_were_given(site: Site) -> None:
     assert [worker.rank for worker in workers] == [0, 1, 2]
     job.stop()
     assert [finish(node)[-1].split()[5] for node in (first, middle, last)] == ["0", "1", "2"]
+
+
+def test_workers_of_static_nodes_meet_at_the_master_port_in_every_round(site: Site) -> None:
+    port = free_port()
+    flags = ("--nnodes=2", f"--master-port={port}", "--max-restarts=1")
+    job = Job(site, *flags, script="meets.py")
+    other, first = job.start("--node-rank=1"), job.start("--node-rank=0")
+    met = f"met 2 at {port}"
+    for node in (first, other):
+        node.says(met, within=90)
+    (site.folder / "fail-1").touch()
+    for node in (first, other):
+        node.says(met, times=2, within=90)
+    other.send(signal.SIGKILL)
+    newcomer = job.start("--node-rank=1")  # which knows the job by that port alone
+    newcomer.says(met, within=90)
+    first.says(met, times=3, within=90)
+    job.stop()
+    finish(newcomer)
+    finish(first)
 
 
 def test_min_nodes_are_enough_after_the_last_call(site: Site) -> None:

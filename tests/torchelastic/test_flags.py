@@ -1,16 +1,18 @@
 """torchrun's command line: spellings, PET_ variables, defaults, and what is refused."""
 
+import ast
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from midflight.compat.torchelastic.options import Options, parse
 from midflight.compat.torchelastic.streams import Std
 from midflight.errors import UsageError
-from midflight.shims.python.sitecustomize import torchrun_words
+from midflight.shims.python import sitecustomize
 from midflight.store.etcd_address import Endpoint
 from tests.run.site import Site
 from tests.torchelastic.nodes import torchrun
@@ -100,6 +102,23 @@ def test_where_nodes_meet(words: tuple[str, ...], backend: str, endpoint: str) -
     assert (meeting.backend, str(meeting.endpoints[0])) == (backend, endpoint)
 
 
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (("--nnodes=2", "--master-addr=m", "--master-port=8"), 8),
+        (("--nnodes=2", "--rdzv-backend=static", "--rdzv-endpoint=h:7"), 7),
+        (("--master-port=9",), 9),
+        (("--nnodes=1:2", "--master-port=8"), None),  # newcomers need it while workers train
+        (("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:7"), None),
+        (("--standalone",), None),
+    ],
+)
+def test_workers_meet_at_the_port_of_a_static_rendezvous(
+    words: tuple[str, ...], port: int | None
+) -> None:
+    assert read(*words).rendezvous.workers_port == port
+
+
 def test_what_is_told_about_the_rendezvous() -> None:
     config = "is_host=true,join_timeout=30,keep_alive_interval=1,keep_alive_max_attempt=2"
     meeting = read("--rdzv-backend=c10d", f"--rdzv-conf={config}").rendezvous
@@ -186,6 +205,12 @@ def test_a_refusal_is_one_line_and_exit_code_2(site: Site) -> None:
         ("python -m torch.distributed.run --nnodes 1 t.py", ["--nnodes", "1", "t.py"]),
         ("python -u -X dev -m torchelastic.distributed.launch t.py -m x", ["t.py", "-m", "x"]),
         ("python3 -um torch.distributed.launch t.py", ["--local-rank-argument", "t.py"]),
+        (
+            "python /workspace/torchelastic/distributed/launch.py --nnode=1 t.py",
+            ["--nnode=1", "t.py"],
+        ),
+        ("python -c x/torch/distributed/run.py", None),
+        ("python mytorch/distributed/run.py", None),
         ("python -m torch.distributed t.py", None),
         ("python -c pass -m torch.distributed.run", None),
         ("python t.py -m torch.distributed.run", None),
@@ -195,7 +220,23 @@ def test_a_refusal_is_one_line_and_exit_code_2(site: Site) -> None:
 def test_torchs_own_launchers_are_known_by_the_command_line(
     words: str, found: list[str] | None
 ) -> None:
-    assert torchrun_words(words.split()) == found
+    assert sitecustomize.torchrun_words(words.split()) == found
+
+
+def test_the_launchers_are_taken_over_in_a_python_without_orig_argv(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = sitecustomize.command_line()
+    monkeypatch.delattr(sys, "orig_argv")
+    assert sitecustomize.command_line() == words
+
+
+def test_what_every_python_reads_first_can_be_read_by_an_old_one() -> None:
+    read_first = ast.parse(Path(sitecustomize.__file__).read_text(), feature_version=(3, 6))
+    functions = [node for node in ast.walk(read_first) if isinstance(node, ast.FunctionDef)]
+    annotations = [each.returns for each in functions]
+    annotations += [given.annotation for each in functions for given in each.args.args]
+    assert all(isinstance(each, ast.Constant) for each in annotations), "evaluated at the start"
 
 
 def test_the_launcher_before_torchrun_gives_workers_their_local_rank() -> None:

@@ -241,11 +241,18 @@ def test_nothing_outlives_a_launcher_that_is_killed(site: Site) -> None:
 
 def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
     env = {**site.env, **shims.environment(site.env)}
-    taken_over = [sys.executable, "-m", "torch.distributed.run"]  # torch's own sets "True"
-    for command in (["torchrun"], taken_over):
+    given: dict[tuple[str, ...], list[str]] = {
+        ("torchrun",): [],
+        (sys.executable, "-m", "torch.distributed.run"): [],
+        (sys.executable, "-m", "torch.distributed.launch"): ["--local-rank=0"],
+        (sys.executable, "-m", "torchelastic.distributed.launch"): [],
+    }
+    for command, arguments in given.items():
         node = Launched([*command, "--standalone", PRINT_ENV], env, site.folder)
         worker = told(node)[0]
-        assert (worker["WORLD_SIZE"], worker["TORCHELASTIC_USE_AGENT_STORE"]) == ("1", "False")
+        assert worker["argv"] == arguments
+        assert worker["WORLD_SIZE"] == "1"
+        assert worker["TORCHELASTIC_USE_AGENT_STORE"] == "False", "torch's own sets True"
     assert Path(shims.BIN, "torchrun").exists()
 
 

@@ -32,7 +32,7 @@ from midflight.compat.torchelastic.secret import secret_of, warning
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.peers import Peers
-from midflight.coordinator.saved_state import Saves, read
+from midflight.coordinator.saved_state import Saves
 from midflight.coordinator.shell import now
 from midflight.errors import MidflightError, UsageError
 from midflight.protocol.messages import JobLives, KeepState, Status, StatusRequested
@@ -63,13 +63,15 @@ class C10dMeeting:
             secret = secret_of(meeting.run_id, local, self._environ)
             if line := warning(meeting.run_id, local, self._environ):
                 say(line)
-        listener = self._claim_endpoint()
-        self._hosts_first = listener is not None
+        claimed = self._claim_endpoint()
+        self._hosts_first = claimed is not None
+        signpost = claimed if meeting.workers_port is not None else None
+        listener = claimed if signpost is None else None
         if listener is None:
             listener = listen_anywhere(identity.address)
         door = address_of(listener, identity.address)
         self._own.add(door)
-        return Arrival(secret, listener, door)
+        return Arrival(secret, listener, door, signpost)
 
     def _claim_endpoint(self) -> socket.socket | None:
         """The endpoint's socket, if this is the machine, and nobody has it yet."""
@@ -124,9 +126,8 @@ class C10dMeeting:
             self._comparing = asyncio.create_task(_yield_to_later(node, address))
 
     def _take_over(self, node: Node) -> None:
-        kept = node.kept
-        assert kept is not None
-        state = read(kept.state.encode(), now(), node.identity.spec.name, node.secret)
+        kept, state = node.kept, node.kept_state()
+        assert kept is not None and state is not None
         if state.phase in _ENDED:
             node.job_ended(state.exit_code or 0)
         else:
@@ -143,15 +144,18 @@ class C10dMeeting:
             await asyncio.sleep(_REUNITE_SECONDS)
 
     async def _reunite(self, node: Node, endpoint: Endpoint) -> None:
-        if self._rendezvous.is_host is not False and is_this_machine(endpoint.host):
+        may_host = self._rendezvous.is_host is not False and self._rendezvous.workers_port is None
+        if may_host and is_this_machine(endpoint.host):
             with contextlib.suppress(OSError):
                 node.listen_too(listen(endpoint.host, endpoint.port))
                 self._own.add(str(endpoint))
                 return
-        if (await look(str(endpoint))).answer is not Answer.COORDINATOR:
+        found = await look(str(endpoint))
+        other = str(endpoint) if found.answer is Answer.COORDINATOR else found.hint
+        if other in ("", node.door):
             return
         with contextlib.suppress(MidflightError, TimeoutError):  # gone again, or somebody else's
-            wire = await dial(str(endpoint), "client", "torchrun", node.secret)
+            wire = await dial(other, "client", "torchrun", node.secret)
             wire.send(JobLives(node.door))
             try:
                 async with asyncio.timeout(1.0):
@@ -260,9 +264,9 @@ def _yield_to(node: Node, address: str) -> None:
 
 def _heirs(node: Node) -> list[tuple[str, str]]:
     """Name and door of those who can carry the coordinator on, the first in line first."""
-    if node.kept is None:
+    state = node.kept_state()
+    if node.kept is None or state is None:
         return []
-    state = read(node.kept.state.encode(), now(), node.identity.spec.name, node.secret)
     # `awaited` is what `connected` becomes when a state is read.
     return [
         (host.name, host.door)

@@ -43,6 +43,8 @@ def worker_environment(
 ) -> dict[str, str]:
     told = {name: order.environment[name] for name in FROM_COORDINATOR if name in order.environment}
     told["ROLE_NAME"] = options.role
+    if options.rendezvous.workers_port is not None:
+        told["MASTER_PORT"] = str(options.rendezvous.workers_port)
     told["TORCHELASTIC_ERROR_FILE"] = str(error_file)
     if options.virtual_local_rank:
         told["CUDA_VISIBLE_DEVICES"] = _own_device(order.slot, environ)

@@ -31,6 +31,7 @@ from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Meeti
 from midflight.compat.torchelastic.options import Options
 from midflight.compat.torchelastic.probe import standby_word
 from midflight.compat.torchelastic.relay import Relay, Seat
+from midflight.compat.torchelastic.signpost import Signpost
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
 from midflight.coordinator.core.state import State
@@ -68,6 +69,7 @@ class TorchrunNode:
         self._logs = Logs(options.logs, identity.spec.name, options.role, environ)
         self._folder = Path(tempfile.mkdtemp(prefix="midflight-torchrun-"))  # 0700
         self._servers: list[asyncio.Server] = []
+        self._signpost = Signpost(self._show_the_way)
         self._tasks: set[asyncio.Task[None]] = set()
         self._job_code: asyncio.Future[int] | None = None
         self._signal: signal.Signals | None = None
@@ -87,6 +89,7 @@ class TorchrunNode:
             relay.close()
             for server in self._servers:
                 server.close()
+            self._signpost.withdraw()
             for task in self._tasks:
                 task.cancel()
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -95,6 +98,10 @@ class TorchrunNode:
     async def _open(self, arrival: Arrival) -> None:
         self.secret, self.door = arrival.secret, arrival.door
         self.listen_too(arrival.listener)
+        if arrival.signpost is not None:
+            place = arrival.signpost.getsockname()[:2]
+            await self._signpost.stand(arrival.signpost)
+            self._spawn(self._signpost.stand_again(place, self._is_a_node_missing))
         token = self._folder / "token"
         token.touch(mode=0o600)
         token.write_bytes(arrival.secret + b"\n")
@@ -178,6 +185,11 @@ class TorchrunNode:
     def met(self) -> bool:
         return self._agent.met
 
+    def kept_state(self) -> State | None:
+        if self.kept is None:
+            return None
+        return read(self.kept.state.encode(), now(), self.identity.spec.name, self.secret)
+
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
     ) -> Hosted:
@@ -205,12 +217,21 @@ class TorchrunNode:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.hosted is not None:
             await self.hosted.door.serve(reader, writer)
-            return
+        else:
+            await self._show_the_way(reader, writer)
+
+    async def _show_the_way(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = self.seat.address
-        writer.write(standby_word(there if there != self.door else None))
+        is_there = self.hosted is not None or there != self.door
+        writer.write(standby_word(there if is_there else None))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
+
+    def _is_a_node_missing(self) -> bool:
+        state = self.hosted.shell.state if self.hosted is not None else self.kept_state()
+        hosts = state.hosts.values() if state is not None else ()
+        return sum(host.connected or host.awaited for host in hosts) < self._options.max_nodes
 
     async def _until_over(self, hosted: Hosted) -> None:
         try:
@@ -232,8 +253,7 @@ class TorchrunNode:
             self.job_ended(1)
             return
         say("warning: the coordinator failed; starting another")
-        if self.kept is not None:  # otherwise it is in etcd, and whoever looks there goes on
-            state = read(self.kept.state.encode(), now(), self.identity.spec.name, self.secret)
+        if (state := self.kept_state()) is not None:  # otherwise it is in etcd, for whoever looks
             again = self.host(state, failed.make_saving, ())
             again.shell.on_elsewhere = failed.shell.on_elsewhere
 
@@ -279,6 +299,7 @@ class TorchrunNode:
         if self._stale:
             self.failures.clear()
             self._stale = False
+        self._signpost.withdraw()
         self._rounds.started(order)
         return self._logs.open(order)
 

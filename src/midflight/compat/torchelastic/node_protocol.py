@@ -34,6 +34,7 @@ class Arrival:
     secret: bytes
     listener: socket.socket  # the node's door
     door: str  # HOST:PORT of it
+    signpost: socket.socket | None = None  # at a port that workers are to use, too
 
 
 class Node(Protocol):
@@ -48,6 +49,10 @@ class Node(Protocol):
     @property
     def met(self) -> bool:
         """Whether this node has ever been part of the job."""
+        ...
+
+    def kept_state(self) -> State | None:
+        """What `kept` says, as one who carries it on sees it."""
         ...
 
     def host(

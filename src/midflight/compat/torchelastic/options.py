@@ -83,6 +83,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> Options:
             node_rank=words.node_rank,
             master_addr=words.master_addr,
             master_port=words.master_port,
+            min_nodes=least,
             max_nodes=most,
         )
     )

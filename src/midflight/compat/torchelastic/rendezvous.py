@@ -35,6 +35,7 @@ class Rendezvous:
     run_id: str
     node_rank: int = 0
     alone: bool = False  # nobody else will come: standalone, or one node without an endpoint
+    workers_port: int | None = None  # where workers meet as well; None: at another port each time
     config: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -97,6 +98,7 @@ class Words:
     node_rank: int
     master_addr: str
     master_port: int | None
+    min_nodes: int
     max_nodes: int
 
 
@@ -118,7 +120,12 @@ def understand(words: Words) -> tuple[Rendezvous, list[str]]:
             notes.append("--node-rank counts with --rdzv-backend static only")
     if not words.run_id:
         raise UsageError("--rdzv-id wants a name, got an empty one")
-    made = Rendezvous(backend, places, words.run_id, words.node_rank, config=config)
+    # With MIN:MAX nodes, newcomers need the port while workers train.
+    fixed = backend == "static" and words.min_nodes == words.max_nodes and len(places) == 1
+    port = places[0].port if fixed else None
+    made = Rendezvous(
+        backend, places, words.run_id, words.node_rank, config=config, workers_port=port or None
+    )
     _check(made)
     return made, notes
 

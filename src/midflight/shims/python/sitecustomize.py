@@ -2,6 +2,7 @@
 
 So are `torch.distributed.launch` and `torchelastic.distributed.launch`; they would start torch's
 own launcher without a word. A sitecustomize of the user's own, further down the path, runs as well.
+The Python is the user's, and may be older than Midflight's: annotations are quoted.
 """
 
 import sys
@@ -15,7 +16,7 @@ LAUNCHERS = {
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def torchrun_words(words: Sequence[str]) -> list[str] | None:
+def torchrun_words(words: "Sequence[str]") -> "list[str] | None":
     """What torchrun is to be given, if this is the command line of one of the launchers. Pure."""
     rest = list(words[1:])
     while rest and rest[0].startswith("-") and not rest[0].startswith("-c"):
@@ -25,13 +26,29 @@ def torchrun_words(words: Sequence[str]) -> list[str] | None:
             return [*LAUNCHERS[module], *rest] if module in LAUNCHERS else None
         if word in _WITH_VALUE and rest:
             rest.pop(0)
+    script = "." + rest[0].replace("/", ".") if rest else ""
+    for module, first in LAUNCHERS.items():
+        if script.endswith("." + module + ".py"):  # as TorchElastic's image has it
+            return [*first, *rest[1:]]
     return None
+
+
+def command_line() -> "list[str]":
+    """This process's words; [] where Python is older than 3.10 and there is no /proc."""
+    known: list[str] | None = getattr(sys, "orig_argv", None)
+    if known is not None:
+        return known
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            return file.read().decode(errors="surrogateescape").split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def _take_over() -> None:
     import os
 
-    words = torchrun_words(sys.orig_argv)
+    words = torchrun_words(command_line())
     ours = os.environ.get("MIDFLIGHT_PYTHON")
     if words is not None and ours:
         os.environ.setdefault("PYTHON_EXEC", sys.executable)  # which is to run the workers

@@ -17,6 +17,7 @@ from torch import Tensor
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.tensorflow.bridge import as_written, call, same, to_numpy, to_torch
 from midflight.compat.kungfu.peer import peer
+from midflight.compat.kungfu.tensorflow import tensorflow_1
 from midflight.compat.kungfu.torch.optimizers.algorithms import Exchange, in_pairs, reduced
 from midflight.errors import UsageError
 
@@ -25,6 +26,8 @@ __all__ = [
     "SynchronousAveragingOptimizer",
     "SynchronousSGDOptimizer",
 ]
+
+tensorflow_1.explain(tf)
 
 
 def SynchronousSGDOptimizer(optimizer: Any, name: str | None = None, **_: Any) -> Any:
