@@ -75,7 +75,7 @@ def _runner() -> asyncio.Runner:
 
 @functools.cache
 def _application() -> Starlette:
-    journal = SimpleNamespace(events=lambda key: [], all_events=lambda: [])
+    journal = SimpleNamespace(events=lambda key: [], all_events=list)
     parts: tuple[Any, ...] = (ForgetfulLoop(), NoMachine(), journal, Waiters(), Path("/"), 1.0)
     return application(Api(*parts))
 
