@@ -129,9 +129,12 @@ class Gateway:
                 trouble = error
             if time.monotonic() >= deadline:
                 break
+        hint = "check that it runs and can be reached from here"
+        if isinstance(trouble, ssl.SSLError):
+            hint += ", and name a certificate with ?cert=FILE&key=FILE if it asks for one"
         raise StoreUnavailable(
             f"{self.address}: no answer within {self.patience:g} s (last: {_in_words(trouble)});"
-            " check that it runs and can be reached from here"
+            f" {hint}"
         ) from trouble
 
     def _attempt(
