@@ -2,14 +2,18 @@
 
 import io
 import json
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from midflight import terminal
 from midflight.cli import main as cli
 from midflight.cli import messages, output
-from midflight.cli.verbs import version
+from midflight.cli.verbs import logs, version
+from midflight.protocol.cluster_api import ClusterApi
 from midflight.terminal import Escaped, LogFilter, printable
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt\r\x7f"
@@ -84,3 +88,29 @@ def test_a_log_that_ends_inside_a_sequence_ends_with_it_escaped() -> None:
         yield b"x\x1b"
 
     assert b"".join(LogFilter().pass_on(pieces())) == b"x\\x1b"
+
+
+class Stdout(io.TextIOWrapper):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__(io.BytesIO())
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "flags", "escaped"),
+    [(True, [], True), (True, ["--raw"], False), (False, [], False)],
+)
+def test_logs_write_controls_out_on_a_terminal_unless_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, flags: list[str], escaped: bool
+) -> None:
+    sent = b"\x1b[31mred\x1b[0m \x1b]0;title\x07\n"
+    stdout, client = Stdout(terminal), SimpleNamespace(logs=lambda *_: iter((sent,)))
+    options, server = logs.parser().parse_args(["job", *flags]), cast(ClusterApi, client)
+    options.namespace = "default"
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert logs._print(server, options, {})
+    printed = cast(io.BytesIO, stdout.buffer).getvalue()
+    assert printed == (b"\x1b[31mred\x1b[0m \\x1b]0;title\\x07\n" if escaped else sent)

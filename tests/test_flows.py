@@ -34,3 +34,10 @@ def test_a_function_that_a_page_names_exists(page: str, path: str, name: str) ->
 
 def test_the_pages_name_functions() -> None:
     assert len(named()) > 40
+
+
+def test_every_test_that_answers_an_attack_exists() -> None:
+    found = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(found) > 40
+    assert found - set(re.findall(r"def (test_\w+)\(", text)) == set()

@@ -5,6 +5,7 @@ raises is a fault. `SEEDS` are good inputs, from which `mutate` makes ones that 
 """
 
 import contextlib
+import functools
 import json
 import random
 import socket
@@ -19,7 +20,6 @@ from midflight.cli import job_file
 from midflight.coordinator.core.state import initial
 from midflight.coordinator.saved_state import FORMAT, Saved, read, written
 from midflight.errors import MidflightError
-from midflight.kubernetes.resources import job_spec
 from midflight.protocol import codec
 from midflight.protocol import messages as say
 from midflight.protocol.handshake import VERSION, check_hello
@@ -31,6 +31,7 @@ from midflight.run.hosts import parse_listing
 from midflight.runtime.data import audit
 from midflight.store import kubernetes_document
 from midflight.store.etcd_address import parse_etcd_url
+from tests.fuzz import api, objects
 
 CORPUS = Path(__file__).with_name("corpus")
 SECRET = b"secret"
@@ -103,12 +104,36 @@ def job_files(data: bytes) -> None:
 
 
 def job_object(data: bytes) -> None:
-    value: Any = None
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(data)
-    if isinstance(value, dict):
-        with own_errors():
-            job_spec.spec_of(value)
+    with own_errors():
+        objects.job(data)
+
+
+def scale_object(data: bytes) -> None:
+    with own_errors():
+        objects.scale_object(data)
+
+
+def job_status(data: bytes) -> None:
+    with own_errors():
+        objects.job_status(data)
+
+
+def http_request(data: bytes) -> None:
+    assert api.status_of(data) != 500, "a mistake of the server's own"
+
+
+def checkpoint(data: bytes) -> None:
+    try:
+        import torch
+    except ImportError:
+        return
+    from midflight.runtime.state import checkpoint
+    from midflight.runtime.state.holdings import Holdings
+
+    with tempfile.NamedTemporaryFile() as file, own_errors():
+        file.write(data)
+        file.flush()
+        checkpoint.load(Path(file.name), Holdings({"model": torch.nn.Linear(2, 2)}))
 
 
 def ledger(data: bytes) -> None:
@@ -156,6 +181,10 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         spec,
         job_files,
         job_object,
+        scale_object,
+        job_status,
+        http_request,
+        checkpoint,
         ledger,
         config_map,
         addresses,
@@ -164,8 +193,21 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 
 
+@functools.cache
+def corpus(target: str = "") -> tuple[bytes, ...]:
+    """Good inputs of a reader, and those that have broken it before; of all if it is ""."""
+    paths = sorted(CORPUS.glob(f"{target}-*" if target else "*"))
+    return tuple(path.read_bytes() for path in paths)
+
+
+def choose(target: str, good: list[bytes], chance: random.Random) -> bytes:
+    """An input: every other one made of what is this very reader's, if there is something."""
+    own = corpus(target)
+    return mutate(chance.choice(own if own and chance.random() < 0.5 else good), chance)
+
+
 def seeds() -> list[bytes]:
-    """Good inputs, and those that have broken something before."""
+    """Good inputs for some reader or other, and those that have broken something before."""
     hello = say.Hello(VERSION, "agent", "h0", "nonce", "proof", "run")
     order = say.StartMember("m0", 0, ("sh",), "run", 60.0, 30.0, "", {"RANK": "0"})
     said = (hello, order, say.Form(WORLD), say.Output("m0", "stdout", ("line",), 1.5))
@@ -187,7 +229,7 @@ def seeds() -> list[bytes]:
         b"etcds://me:word@[::1]:2379,host:1/prefix?ca=a&cert=b&key=c",
         b"h0 slots=2\nh1:4\n# no\n",
         b"\x1b[31mred\x1b[0m \x1b]0;title\x07\r\n",
-        *(path.read_bytes() for path in sorted(CORPUS.iterdir())),
+        *corpus(),
     ]
 
 

@@ -1,5 +1,6 @@
 """A share of the fuzzing in every run of the tests; `python -m tests.fuzz` goes on for longer."""
 
+import contextlib
 import random
 import zlib
 from pathlib import Path
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import TARGETS, mutate, seeds
+from tests.fuzz.__main__ import fuzz
+from tests.fuzz.targets import TARGETS, choose, mutate, seeds
 
 EXAMPLES = 60
 MUTANTS = 300
@@ -31,7 +33,25 @@ def test_what_is_nearly_good_breaks_no_reader(name: str) -> None:
     for data in good:
         TARGETS[name](data)
     for _ in range(MUTANTS):
-        TARGETS[name](mutate(chance.choice(good), chance))
+        TARGETS[name](choose(name, good, chance))
+
+
+def test_an_input_that_takes_too_long_is_a_finding(tmp_path: Path) -> None:
+    def hang(data: bytes) -> None:
+        with contextlib.suppress(Exception):
+            while True:
+                pass
+
+    found = fuzz({"hang": hang}, count=1, seed=7, computes=0.05, keep=tmp_path)
+    assert "hang: Hang: computes too long" in found
+    assert (tmp_path / "hang-7-0").exists()
+
+
+def test_memory_that_grows_is_a_finding(tmp_path: Path) -> None:
+    kept: list[bytes] = []
+    found = fuzz({"leak": lambda data: kept.append(b"x" * (1 << 20))}, 100, 7, keep=tmp_path)
+    assert "the memory has grown by" in found
+    assert fuzz({"none": lambda data: None}, 100, 7, keep=tmp_path) == ""
 
 
 def test_a_damaged_checkpoint_is_an_error_of_ours(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ _HUMP = re.compile(r"(?<=[a-z0-9])([A-Z]+)")
 def read(path: str) -> dict[str, Any]:
     found = _load(path)
     if not isinstance(found, dict):
-        raise UsageError(f"{path}: wanted the fields of a job, such as `name: demo`, got {found!r}")
+        raise UsageError(
+            f"{path}: wanted the fields of a job, such as `name: demo`, got {found!r:.200}"
+        )
     wrong: list[str] = []
     values = _renamed(found, _names(Spec), "", wrong)
     for outer, kind in _INNER.items():
@@ -75,7 +77,7 @@ def _with_names(values: dict[str, Any], path: str) -> dict[str, Any]:
         if values.get(name, {}) is None:
             del values[name]
         elif not isinstance(values.get(name, {}), dict):
-            raise UsageError(f"{path}: {name}: wanted names with values, got {values[name]!r}")
+            raise UsageError(f"{path}: {name}: wanted names with values, got {values[name]!r:.200}")
     return values
 
 

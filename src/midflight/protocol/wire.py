@@ -351,6 +351,6 @@ def tune(sock: socket.socket) -> None:
 def split_address(address: str) -> tuple[str, int]:
     """`host:port`, `[v6]:port`; anything else is a ProtocolError that says so."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ProtocolError(f"wanted HOST:PORT, got {address!r}")
+    if not (colon and host and port.isdecimal() and len(port) < 6 and 0 < int(port) < 65536):
+        raise ProtocolError(f"wanted HOST:PORT, got {address!r:.200}")
     return host.removeprefix("[").removesuffix("]"), int(port)

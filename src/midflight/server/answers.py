@@ -4,6 +4,7 @@
 learns only that, the log has the rest.
 """
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -53,7 +54,12 @@ async def read_json(request: Request) -> object:
         data += piece
         if len(data) > LARGEST_BODY:
             raise UsageError(f"wanted a body of at most {LARGEST_BODY} bytes, got more")
-    return codec.loads(bytes(data)) if data else {}
+    value = codec.loads(bytes(data)) if data else {}
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # JSON can name half of a character, and no answer can repeat it
+        raise UsageError("wanted text in a body, got half of a character") from None
+    return value
 
 
 def error_answer(error: Exception) -> Response:
@@ -69,9 +75,9 @@ def http_error(request: Request, error: Exception) -> Response:
     """What starlette refuses by itself: an unknown path, or a method that a path does not have."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        text = f"nothing is at {request.url.path}; see /api/v1/openapi.json"
+        text = f"nothing is at {request.scope['path']}; see /api/v1/openapi.json"
         return _error(404, "not-found", text)
-    text = f"{request.method} {request.url.path}: {error.detail}"
+    text = f"{request.method} {request.scope['path']}: {error.detail}"
     return _error(error.status_code, "usage", text)
 
 
@@ -86,7 +92,7 @@ def guarded(
         except MidflightError as error:
             return error_answer(error)
         except Exception as error:  # a bug; the server goes on
-            log.exception("a bug: %s %s failed", request.method, request.url.path)
+            log.exception("a bug: %s %s failed", request.method, request.scope["path"])
             return error_answer(error)
 
     return answer

@@ -69,9 +69,11 @@ def _endpoint(text: str) -> Endpoint:
     bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if bracketed else host
     if not host or (":" in host and not bracketed):
-        raise UsageError(f"store URL: wanted {WANTED}, got host {text!r}")
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise UsageError(f"store URL: wanted a port from 1 to 65535, got {port!r} in {text!r}")
+        raise UsageError(f"store URL: wanted {WANTED}, got host {text!r:.200}")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 65536):
+        raise UsageError(
+            f"store URL: wanted a port from 1 to 65535, got {port!r:.80} in {text!r:.200}"
+        )
     return Endpoint(host, int(port))
 
 
@@ -80,13 +82,15 @@ def _tls(parts: SplitResult) -> TlsFiles | None:
     if parts.scheme == "etcd":
         if options:
             raise UsageError(
-                f"store URL: wanted no options after etcd://, got {', '.join(options)};"
+                f"store URL: wanted no options after etcd://, got {', '.join(options):.200};"
                 " certificates go with etcds://"
             )
         return None
     unknown = sorted(options.keys() - {"ca", "cert", "key"})
     if unknown:
-        raise UsageError(f"store URL: wanted the options ca, cert, key, got {', '.join(unknown)}")
+        raise UsageError(
+            f"store URL: wanted the options ca, cert, key, got {', '.join(unknown):.200}"
+        )
     if ("cert" in options) != ("key" in options):
         raise UsageError("store URL: wanted cert and key together, got only one of them")
     return TlsFiles(options.get("ca"), options.get("cert"), options.get("key"))

@@ -35,7 +35,10 @@ class Gateway:
         self.address = address
         self.patience = patience
         tls = None if address.tls is None else _tls_context(address.tls)
-        authority = "name its certificate authority with ?ca=FILE"
+        authority = (
+            "name its certificate authority with ?ca=FILE, and, if it asks for one, "
+            "your own certificate with ?cert=FILE&key=FILE"
+        )
         self._http = HttpClient(address, address.endpoints, tls, patience, authority)
         self._token: str | None = None
 

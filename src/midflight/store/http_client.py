@@ -101,9 +101,11 @@ class HttpClient:
             self.troubles += 1
             if time.monotonic() >= deadline:
                 break
+        hint = "check that it runs and can be reached from here"
+        if isinstance(trouble, ssl.SSLError):
+            hint += f"; {self._authority}"
         raise StoreUnavailable(
-            f"{self.where}: no answer within {self.patience:g} s (last: {_told(trouble)}); "
-            "check that it runs and can be reached from here"
+            f"{self.where}: no answer within {self.patience:g} s (last: {_told(trouble)}); {hint}"
         ) from trouble
 
     def _attempt(self, attempt: Callable[[Connection], T], number: int, timeout: float) -> T:

@@ -66,9 +66,9 @@ def read(obj: Mapping[str, Any], spec: Spec) -> Saved:
         )
     try:
         job = codec.decode(Job, {**found["job"], "spec": codec.encode(spec)})
-    except (ProtocolError, KeyError, TypeError) as error:
-        raise StoreError(f"the state of {spec.key} cannot be read: {error}") from None
-    return Saved(job, int(found["version"]), int(found["replicas"]), "spec" in found)
+        return Saved(job, int(found["version"]), int(found["replicas"]), "spec" in found)
+    except (ProtocolError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise StoreError(f"the state of {spec.key} cannot be read: {error!r:.500}") from None
 
 
 def wanted(obj: Mapping[str, Any]) -> int | None:

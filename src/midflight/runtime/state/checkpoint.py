@@ -58,4 +58,6 @@ def load(path: Path, holdings: Holdings) -> dict[str, object] | None:
     except StateError as error:
         raise StateError(f"{path}: {error}") from None
     except _DAMAGED as error:
-        raise StateError(f"{path} is no checkpoint of Midflight, or is damaged: {error}") from None
+        raise StateError(
+            f"{path} is no checkpoint of Midflight, or is damaged: {error!s:.500}"
+        ) from None
