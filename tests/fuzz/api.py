@@ -64,7 +64,8 @@ class NoMachine:
         pass
 
     async def logs(self, *_: Any) -> AsyncIterator[bytes]:
-        for piece in ():
+        nothing: tuple[bytes, ...] = ()
+        for piece in nothing:
             yield piece
 
 

@@ -21,7 +21,7 @@ from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.membership.driver import Driver
 from midflight.runtime.membership.link import Link
 from midflight.runtime.membership.member import Enter, Membership
-from midflight.runtime.session import LAYOUT_SECONDS
+from midflight.runtime.session import POLL_SECONDS
 from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout, Snapshot
@@ -147,9 +147,11 @@ class Training:
         self._layout_made.clear()
         self._layout_wanted = True
 
-    def layout(self) -> Layout:
-        if not self._layout_made.wait(LAYOUT_SECONDS) or self._layout is None:
-            raise WorldChanged("the training thread did not come to a step boundary")
+    def layout(self, group: SimGroup) -> Layout:
+        while not self._layout_made.wait(POLL_SECONDS):
+            if group.is_cut:
+                raise WorldChanged("the training thread did not come to a step boundary in time")
+        assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout
         return self._layout

@@ -11,6 +11,7 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from midflight.backends import words
@@ -124,10 +125,8 @@ class Executor:
     def _render(
         self, obj: Object, job: Job, instances: Sequence[Instance]
     ) -> list[Object | UsageError]:
-        return [
-            _made_or_not(lambda each=each: pods.render(obj, job, each, self.defaults))
-            for each in instances
-        ]
+        render = partial(pods.render, obj, job, defaults=self.defaults)
+        return [_made_or_not(partial(render, each)) for each in instances]
 
     async def _start(self, job: Job, instance: Instance, pod: Object | UsageError) -> None:
         if wrong := await self._create_pod(instance.name, pod):
