@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from midflight.deadlines import CONNECT
 from midflight.errors import MidflightError, WorldChanged
 from midflight.protocol.world import World
-from midflight.runtime.group.process_group import CONNECT_SECONDS
 from midflight.runtime.membership.next_world import POLL_SECONDS
 from tests.simulation.group import SimGroup
 from tests.simulation.link import SimLink
@@ -60,7 +60,7 @@ class SimComing:
             return
         await line.set_key(self.generation, f"rank/{group.rank}", "here")
         wanted = [f"rank/{rank}" for rank in range(group.size)]
-        await line.want_keys(self.generation, wanted, CONNECT_SECONDS)
+        await line.want_keys(self.generation, wanted, CONNECT)
         await group.meet("connect", range(group.size))
         if self._joiners and group.rank in (source, *self._joiners):
             if group.rank == source:
@@ -72,7 +72,7 @@ class SimComing:
 
     async def wait(self) -> SimGroup:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + CONNECT_SECONDS
+        deadline = loop.time() + CONNECT
         while not self._done.is_set():
             if self.group.is_cut or loop.time() > deadline:
                 self.cancel()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from midflight.backoff import LOOK
 from midflight.cli import common_flags, contexts, jobs, messages, program
 from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.console import say
@@ -30,7 +31,6 @@ from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
 OVER = {phase.value for phase in ENDED}
-_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ async def _current_status(folder: RunDir) -> Status:
                     raise Unreachable(str(error)) from None
                 say(f"warning: {error}; this is what was last saved")
                 return last
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(LOOK)
 
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from midflight.deadlines import CLIENT_SILENCE, CLIENT_UNKNOWN, STATUS
 from midflight.errors import ConnectionLost, ProtocolError, Unreachable, UsageError
 from midflight.protocol.messages import (
     Progress,
@@ -23,9 +24,6 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.wire import AsyncWire
 
-STATUS_SECONDS = 3.0
-SILENT_SECONDS = 10.0  # without a word, the line counts as broken
-UNKNOWN_SECONDS = 600.0  # without an answer, nobody will ever say what became of a request
 _PAUSE = 0.1
 _AGAIN = (Unreachable, ConnectionLost, UsageError)  # not up yet, or being started again
 
@@ -38,7 +36,7 @@ class Patience:
     """How long a client waits for a coordinator that says nothing."""
 
     reach: float  # seconds until it can be asked at all
-    answer: float = UNKNOWN_SECONDS  # once it was asked: seconds without a word
+    answer: float = CLIENT_UNKNOWN  # once it was asked: seconds without a word
     asked_before: bool = False  # by somebody who is gone, so that it may know the request
 
 
@@ -49,7 +47,7 @@ class CoordinatorClient:
     async def status(self) -> Status:
         """How the job does now; raises Unreachable if nobody answers soon."""
         try:
-            async with asyncio.timeout(STATUS_SECONDS):
+            async with asyncio.timeout(STATUS):
                 wire = await self._call()
                 try:
                     wire.send(StatusRequested())
@@ -57,7 +55,7 @@ class CoordinatorClient:
                 finally:
                     wire.close()
         except (TimeoutError, ConnectionLost):
-            raise Unreachable(f"the coordinator says nothing for {STATUS_SECONDS:g} s") from None
+            raise Unreachable(f"the coordinator says nothing for {STATUS:g} s") from None
         if not isinstance(answer, Status):
             raise ProtocolError(f"wanted a Status, got {type(answer).__name__}")
         return answer
@@ -155,9 +153,9 @@ class _Attempt:
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
-            async with asyncio.timeout(SILENT_SECONDS):
+            async with asyncio.timeout(CLIENT_SILENCE):
                 message = await wire.receive()
         except TimeoutError:
-            raise ConnectionLost(f"not a word for {SILENT_SECONDS:g} s") from None
+            raise ConnectionLost(f"not a word for {CLIENT_SILENCE:g} s") from None
         self.heard_at = asyncio.get_running_loop().time()
         return message

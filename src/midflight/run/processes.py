@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 import midflight
+from midflight.backoff import LOOK_RARELY
 
-_LOOK_SECONDS = 0.25
 _PROC = Path("/proc")
 
 
@@ -40,7 +40,7 @@ class FoundAgain:
 
     async def wait(self) -> int:
         while self._words and _command_line(self.pid) == self._words:  # noqa: ASYNC110 - see above
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(LOOK_RARELY)
         return 1
 
 

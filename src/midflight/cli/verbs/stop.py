@@ -8,17 +8,16 @@ import asyncio
 from collections.abc import Sequence
 
 from midflight import durations
+from midflight.backoff import LOOK
 from midflight.cli import flags, program
 from midflight.cli.runs import OVER, client_of, known_run
+from midflight.deadlines import RUN_GONE
 from midflight.errors import JobFailed, Unreachable
 from midflight.run.claim import end_abandoned, has_launcher
 from midflight.run.processes import find_agents
 from midflight.run.record import read_record
 from midflight.run.saved import last_status
 from midflight.rundir import RunDir
-
-TIMEOUT = 60.0
-_PAUSE = 0.1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,9 +49,9 @@ async def _stop(folder: RunDir, timeout: float) -> None:
                 if not has_launcher(folder):
                     end_abandoned(folder, reason)
                     break
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(LOOK)
         while not _is_over(folder):  # noqa: ASYNC110 - other processes end without an event
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(LOOK)
 
 
 def _is_over(folder: RunDir) -> bool:
@@ -69,7 +68,7 @@ def parser() -> flags.VerbParser:
     made.add_argument(
         "--timeout",
         type=durations.parse,
-        default=TIMEOUT,
+        default=RUN_GONE,
         metavar="TIME",
         help="how long to wait for its end (default 1m)",
     )

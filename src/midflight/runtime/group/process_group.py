@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from midflight.deadlines import CONNECT
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime import torch_private
@@ -25,7 +26,6 @@ from midflight.runtime.group.sockets import SocketSet, open_sockets
 from midflight.runtime.group.waits import Waits, keep_for_ever
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
-CONNECT_SECONDS = 120.0
 ABORT_SECONDS = 20.0  # for NCCL; one that takes longer is left where it is
 BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
 # What torch does by itself about a broken communicator: nothing. Else its watchdog ends the
@@ -72,9 +72,7 @@ class Group:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
             return
-        store = self._store = KeyStore(
-            line, self.generation, self.size, CONNECT_SECONDS, self._scope
-        )
+        store = self._store = KeyStore(line, self.generation, self.size, CONNECT, self._scope)
         whole = False
         try:
             self._begin_building()
@@ -112,7 +110,7 @@ class Group:
                 raise WorldChanged("it was cut")
             self._sockets = sockets
         own = self.world.members[self.rank].address
-        control = torch_private.gloo_backend(store, self.rank, self.size, own, CONNECT_SECONDS)
+        control = torch_private.gloo_backend(store, self.rank, self.size, own, CONNECT)
         torch_private.set_timeout(control, COLLECTIVE_SECONDS)
         with self._lock:
             self.control = control

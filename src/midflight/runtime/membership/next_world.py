@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from midflight.deadlines import CONNECT
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.group.keystore import KeyLine
-from midflight.runtime.group.process_group import CONNECT_SECONDS, Group, is_communication_error
+from midflight.runtime.group.process_group import Group, is_communication_error
 from midflight.runtime.state import transfer
 from midflight.runtime.state.agreement import compare_terms
 from midflight.runtime.state.holdings import Holdings
@@ -86,7 +87,7 @@ class Coming:
         if group.rank == 0:
             line.set_key(self.generation, BACKEND_KEY, group.backend)
             return
-        (first,) = line.want_keys(self.generation, [BACKEND_KEY], CONNECT_SECONDS)
+        (first,) = line.want_keys(self.generation, [BACKEND_KEY], CONNECT)
         if first not in usable:
             raise StateError(
                 f"{names[group.rank]} uses the backend {usable[0]} and {names[0]} uses {first}; "
@@ -125,7 +126,7 @@ class Coming:
 
     async def wait(self) -> Group:
         """The connected group; raises WorldChanged when there will be none."""
-        deadline = time.monotonic() + CONNECT_SECONDS
+        deadline = time.monotonic() + CONNECT
         while not self._done.wait(POLL_SECONDS):
             if self.group.is_cut or time.monotonic() > deadline:
                 self.cancel()
