@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from midflight.agent import loop as agent_loop
-from midflight.agent import processes as agent_processes
+from midflight.agent import members as agent_members
 from midflight.agent.loop import Agent, Surroundings
 from midflight.agent.processes import Channels, OnExit
 from midflight.agent.settings import Settings
@@ -163,9 +163,9 @@ def installed(cluster: "Cluster") -> Iterator[None]:
     replaced: list[tuple[object, str, Callable[..., object] | type]] = [
         (agent_loop, "Processes", SimProcesses),
         (agent_loop, "_free_port", lambda: 29500),
-        (agent_processes, "kill_group", cluster.kill),
-        (agent_processes, "terminate", cluster.terminate),
-        (agent_processes, "probe", cluster.probe),
+        (agent_members, "kill_group", cluster.kill),
+        (agent_members, "send_signal", lambda pid, *numbers: cluster.terminate(pid)),
+        (agent_members, "probe", cluster.probe),
         (run_coordinator, "say", lambda line: cluster.witness.say(line)),
     ]
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from midflight.chaos.strikes import Strikes
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, StoreError, Unreachable
 from midflight.protocol.messages import Status
-from midflight.run.saved import last_status
+from midflight.run.record import last_status
 from midflight.rundir import RunDir
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from midflight.backoff import LOOK
-from midflight.cli import common_flags, contexts, jobs, messages, program
+from midflight.cli import common_flags, contexts, jobs, messages
 from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.console import say
 from midflight.controller.spec import DEFAULT_NAMESPACE
@@ -26,7 +26,7 @@ from midflight.protocol.messages import Status
 from midflight.protocol.views import JobView
 from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
-from midflight.run.saved import ENDED, last_status
+from midflight.run.record import ENDED, last_status
 from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
@@ -60,7 +60,7 @@ def find_training(name: str, namespace: str = "") -> Training:
     """As `choose_training`; Unreachable also if it does not train yet."""
     found = choose_training(name, namespace)
     if not found.folder.has_spec:
-        raise Unreachable(f"{found} does not train now; see `{program.name()} get {name}`")
+        raise Unreachable(f"{found} does not train now; see `{messages.program()} get {name}`")
     return found
 
 
@@ -128,7 +128,7 @@ def known_run(name: str) -> RunDir:
     if folder.has_spec:
         return folder
     if _candidates(name, ""):
-        raise NotFound(f"{name} is a job, not a run; `{program.name()} delete {name}` ends it")
+        raise NotFound(f"{name} is a job, not a run; `{messages.program()} delete {name}` ends it")
     raise NotFound(f"no run is named {name!r}; known runs: {', '.join(known_runs()) or 'none yet'}")
 
 

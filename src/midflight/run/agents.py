@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from midflight.backoff import CALM, restart_pause
 from midflight.console import say
+from midflight.processes import kill_group, send_signal
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import Reach, is_local, member_address
 from midflight.run.hosts import Hosts
@@ -22,8 +23,6 @@ from midflight.run.processes import (
     Child,
     FoundAgain,
     describe_end,
-    kill_session,
-    send_signal,
     start_module,
 )
 
@@ -114,7 +113,7 @@ class Agents:
         _, alive = await asyncio.wait(ends, timeout=patience)
         if alive:
             for child in self._running.values():
-                kill_session(child.pid)
+                kill_group(child.pid)
             await asyncio.wait(alive, timeout=KILL_SECONDS)
 
     def _keep(self, host: str) -> None:

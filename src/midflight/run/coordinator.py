@@ -18,10 +18,11 @@ from midflight.console import say
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REFUSED, REPLACED
 from midflight.errors import JobFailed, MidflightError, StoreError
+from midflight.processes import kill_group, send_signal
 from midflight.run.dial import call_async
 from midflight.run.hosted import STORE
-from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
-from midflight.run.saved import ENDED, saved_state
+from midflight.run.processes import Child, describe_end, start_module
+from midflight.run.record import ENDED, saved_state
 from midflight.rundir import RunDir
 
 MOST_DEATHS = 20
@@ -104,7 +105,7 @@ class CoordinatorKeeper:
     async def kill(self) -> None:
         self._stopping.set()
         if self._child is not None:
-            kill_session(self._child.pid)
+            kill_group(self._child.pid)
             await self._child.wait()
 
     async def _saved(self) -> State | None:

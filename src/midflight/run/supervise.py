@@ -20,6 +20,7 @@ from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
 from midflight.deadlines import TRAINING_END
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
+from midflight.processes import kill_group
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
@@ -31,7 +32,6 @@ from midflight.run.hosted import HostfileDiscovery
 from midflight.run.hosts import Hosts
 from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
-from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
 from midflight.store.urls import open_store
 
@@ -252,7 +252,7 @@ class Supervisor:
             await self._agents.end(patience)
             return
         for pid in self._claim.agents.values():  # found, but not taken over yet
-            kill_session(pid)
+            kill_group(pid)
 
     async def _job_is_over(self) -> bool:
         try:

@@ -17,8 +17,7 @@ from midflight.deadlines import LONGEST_RESIZE
 from midflight.errors import NotFound, Refused, UsageError
 from midflight.protocol import codec
 from midflight.protocol.views import PrunedView
-from midflight.server.answers import read_json
-from midflight.server.api import Api, find_job, find_operation, key_of
+from midflight.server.api import Api, find_job, find_operation, key_of, read_json
 from midflight.server.bodies import (
     ChaosBody,
     EventsQuery,

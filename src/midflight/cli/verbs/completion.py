@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from midflight.arguments import Parser
-from midflight.cli import flags, program
+from midflight.cli import flags, messages
 from midflight.cli.verbs import VERBS, load
 from midflight.errors import UsageError
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
 
 def everything() -> argparse.ArgumentParser:
     """One parser that has all verbs below it."""
-    made = Parser(prog=program.name())
+    made = Parser(prog=messages.program())
     verbs = made.add_subparsers()
     for verb, what in VERBS.items():
         parent = load(verb).parser()

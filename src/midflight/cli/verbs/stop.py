@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from midflight import durations
 from midflight.backoff import LOOK
-from midflight.cli import flags, program
+from midflight.cli import flags, messages
 from midflight.cli.runs import OVER, client_of, known_run
 from midflight.deadlines import RUN_GONE
 from midflight.errors import JobFailed, Unreachable
 from midflight.run.claim import end_abandoned, has_launcher
 from midflight.run.processes import find_agents
-from midflight.run.record import read_record
-from midflight.run.saved import last_status
+from midflight.run.record import last_status, read_record
 from midflight.rundir import RunDir
 
 
@@ -32,14 +31,14 @@ def main(argv: Sequence[str]) -> int:
     except TimeoutError:
         raise JobFailed(
             f"the run {options.run} has not ended within {options.timeout:g} s; "
-            f"`{program.name()} status {options.run}` shows how it stands"
+            f"`{messages.program()} status {options.run}` shows how it stands"
         ) from None
     print(f"the run {options.run} has ended")
     return 0
 
 
 async def _stop(folder: RunDir, timeout: float) -> None:
-    reason = f"stopped by `{program.name()} stop`"
+    reason = f"stopped by `{messages.program()} stop`"
     async with asyncio.timeout(timeout):
         while True:
             try:
