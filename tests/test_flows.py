@@ -1,4 +1,4 @@
-"""Every function that the documentation names is there."""
+"""Every file and function that the pages about the code name is there."""
 
 import ast
 import re
@@ -8,18 +8,41 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("docs/flows.md", "CONTRIBUTING.md")
-NAMED = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
+CODE = ROOT / "src/midflight"
+PAGES = ("docs/flows.md", "docs/architecture.md", "CONTRIBUTING.md")
+LINK = re.compile(r"\[([^]]+)\]\(([^)#\s]+)(?:#[^)]*)?\)")
+FUNCTION = re.compile(r"`([a-z_/]+\.py)::([\w.]+)`")
+PATH = re.compile(r"`([a-z_]+/[a-z_/]*(?:\.[a-z]+)?)`")
 
 
-def named() -> list[tuple[str, str, str]]:
-    return [(page, *found) for page in PAGES for found in NAMED.findall((ROOT / page).read_text())]
+def links() -> list[tuple[str, str, Path]]:
+    return [
+        (page, text, (ROOT / page).parent / target)
+        for page in PAGES
+        for text, target in LINK.findall((ROOT / page).read_text())
+        if "://" not in target
+    ]
+
+
+def functions() -> list[tuple[str, Path, str]]:
+    """Those behind a link to a Python file, and those named as `path.py::name`."""
+    linked = [
+        (page, target, text.strip("`"))
+        for page, text, target in links()
+        if target.suffix == ".py" and text.startswith("`")
+    ]
+    named = [
+        (page, CODE / path, name)
+        for page in PAGES
+        for path, name in FUNCTION.findall((ROOT / page).read_text())
+    ]
+    return linked + named
 
 
 @cache
-def names_in(path: str) -> set[str]:
+def names_in(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.parse((ROOT / "src/midflight" / path).read_text()).body:
+    for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             names.add(node.name)
         if isinstance(node, ast.ClassDef):
@@ -27,13 +50,9 @@ def names_in(path: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize(("page", "path", "name"), named())
-def test_a_function_that_a_page_names_exists(page: str, path: str, name: str) -> None:
-    assert name in names_in(path), f"{page} speaks of {path}::{name}"
-
-
-def test_the_pages_name_functions() -> None:
-    assert len(named()) > 40
+def test_every_link_of_the_pages_leads_to_a_file() -> None:
+    lost = [f"{page}: {target}" for page, _, target in links() if not target.exists()]
+    assert not lost
 
 
 def test_every_test_that_answers_an_attack_exists() -> None:
@@ -41,3 +60,36 @@ def test_every_test_that_answers_an_attack_exists() -> None:
     text = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     assert len(found) > 40
     assert found - set(re.findall(r"def (test_\w+)\(", text)) == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_that_a_page_names_exists(page: str) -> None:
+    folders = (ROOT, CODE.parent, CODE, *(each for each in CODE.iterdir() if each.is_dir()))
+    lost = [
+        path
+        for path in PATH.findall((ROOT / page).read_text())
+        if not any((folder / f"{path}{end}").exists() for folder in folders for end in ("", ".py"))
+    ]
+    assert not lost
+
+
+def test_every_function_that_a_page_names_exists() -> None:
+    lost = [
+        f"{page}: {path.name}::{name}"
+        for page, path, name in functions()
+        if not path.exists() or name not in names_in(path)
+    ]
+    assert not lost
+
+
+@pytest.mark.parametrize(("page", "least"), [("docs/flows.md", 100), ("CONTRIBUTING.md", 10)])
+def test_the_pages_name_functions(page: str, least: int) -> None:
+    assert len([each for each in functions() if each[0] == page]) >= least
+
+
+def test_each_hop_of_the_flows_is_a_link_to_a_function() -> None:
+    rows = [row for row in (ROOT / "docs/flows.md").read_text().splitlines() if row[:1] == "|"]
+    for row in rows:
+        function = row.split("|")[2].strip()
+        header = function == "function" or set(function) == {"-"}
+        assert header or LINK.match(function), row

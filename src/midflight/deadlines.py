@@ -1,20 +1,48 @@
-"""How long who waits for whom, in seconds, where waits of several programs depend on each other.
+"""How long who waits for whom, in seconds, wherever two programs wait for each other.
 
-A resize has one clock, the coordinator's. It takes a resize back after its timeout, unless the
-switch step is published: then it answers when the change is done. Whoever asks waits for that.
-
-Waits that concern one program alone are constants of the module that waits.
+Each line says who waits -> for whom, and why so long. What depends on another line is written that
+way. A wait that concerns one program alone is a constant of the module that waits, and the pauses
+between two attempts, or two looks at what gives no event, are in `backoff`.
 """
 
-RESIZE = 60.0  # the timeout of a resize, where the user gives none
+# --- a resize: the coordinator's clock decides, and whoever asks waits for what it says -----------
+RESIZE = 60.0  # user -> coordinator: then the change is taken back, where nothing else was said
+LONGEST_RESIZE = 86400  # the same, at the most
+PROGRESS = 1.0  # client -> coordinator: it repeats so often how far a request is
+CLIENT_SILENCE = 10 * PROGRESS  # client -> coordinator: without a word, it dials again
+STATUS = 3.0  # client -> coordinator: it answers from memory, so it is gone or hangs
 
-# An instance is stopped: SIGTERM, after the grace period SIGKILL, and SIGKILL again if it is late.
-STOP_GRACE = 10.0
-STOP_LATE = 5.0
-JOB_GONE = 120.0  # `delete`, for all instances of a job to be gone
+# --- lines to the coordinator ---------------------------------------------------------------------
+HANDSHAKE = 10.0  # both ends: milliseconds, but seconds where a thousand members dial at once
+DIAL = 3.0  # agent, client -> coordinator: to be let in, before it dials again
+MEMBER_BEAT = 0.2  # coordinator -> member: it is heard so often
+MEMBER_SILENCE = 0.7  # coordinator -> member: three beats and a half, then its host is asked
+AGENT_BEAT = 0.25  # coordinator -> agent: it is heard so often
+LINE_SILENCE = 5.0  # member, agent -> coordinator, which answers each beat: then it dials again
+HOST_LEASE = LINE_SILENCE  # coordinator -> agent: to notice as well, and to come back
+COME_BACK = 60.0  # coordinator -> agent: the same where the coordinator moves, as names are cached
+CONNECT = 120.0  # member -> member: to connect a process group; one that dies is found sooner
+CONNECT_EACH = 0.25  # the same, for each member more: one coordinator hands out the keys of all
+LONGEST_ABSENCE = 600.0  # member, agent -> coordinator, if it is needed; it -> enough members
+HANG = 600.0  # coordinator -> member that lives, but stands still while the others wait
+FIRST_MEMBERS = 30.0  # coordinator -> members: then the fewest that will do may start
 
-# The server of this machine, and those who ask it.
-SERVER_START = 20.0  # until it answers
-SERVER_END = 10.0  # until it has let go of its folder
-SERVER_ANSWER = 30.0  # beyond what a question asks the server to wait
-LONG_POLL = 20.0  # of one question that waits; then it is asked again
+# --- the end --------------------------------------------------------------------------------------
+GRACE = 30.0  # agent, keeper, kubelet -> member: from the notice (SIGTERM) to SIGKILL
+STOP_GRACE = 10.0  # server -> instance that is stopped: SIGTERM, and after that SIGKILL
+STOP_LATE = 5.0  # server -> instance: SIGKILL again, if it is late
+JOB_GONE = 120.0  # `delete` -> server: for all instances of a job to be gone
+AGENTS_LEAVE = 4.0  # coordinator -> agents: to end their members, and hang up
+TRAINING_END = 4.0  # launcher -> coordinator: for an orderly end after the first signal
+RUN_GONE = 60.0  # `stop` -> launcher, coordinator and agents
+
+# --- the server of this machine, and those who ask it ---------------------------------------------
+SERVER_START = 20.0  # client -> server: until it answers
+SERVER_END = 10.0  # `down` -> server: until it has let go of its folder
+SERVER_ANSWER = 30.0  # client -> server: beyond what a question asks it to wait
+LONG_POLL = 20.0  # client -> server: of one question that waits; then it is asked again
+
+# --- Kubernetes -----------------------------------------------------------------------------------
+WATCH = 240  # operator, verbs -> API server: of one watch; then it is begun anew
+WATCH_SILENCE = WATCH + 30.0  # operator -> API server: it should have ended the watch by then
+JOIN = 86400  # worker's pod -> launcher's; the controller gives up long before

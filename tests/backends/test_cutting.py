@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from midflight.backends.local.network_cut import cut
+from midflight.backends.local.chaos import cut
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems offer no way")
 

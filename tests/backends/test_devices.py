@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.backends.local.devices import GpuMetrics, cpu_slots, gpu_count, gpu_metrics
+from midflight.backends.local.nodes import GpuMetrics, cpu_slots, gpu_count, gpu_metrics
 
 
 def test_without_nvml_the_drivers_list_is_counted(

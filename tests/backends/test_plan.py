@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from midflight import shims
-from midflight.backends.local.plan import GRACE, Plan, Site, render
+from midflight.backends.local.plan import Plan, Site, render
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role
+from midflight.deadlines import GRACE
 
 FOLDER = "/home/me/.midflight/jobs/default/demo"
 SITE = Site(

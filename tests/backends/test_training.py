@@ -320,7 +320,7 @@ def test_a_coordinator_that_says_nothing_is_dialled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = new_run(tmp_path)
-    monkeypatch.setattr(client, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(client, "CLIENT_SILENCE", 0.2)
     calls = []
 
     async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -2,7 +2,7 @@
 
 from midflight.controller import commands as do
 from midflight.controller import events, roster
-from midflight.controller.deadlines import next_deadline
+from midflight.controller.deadlines import deadlines_of
 from midflight.controller.state import OPEN, Cluster, Job, Progress, Stage
 
 
@@ -44,6 +44,12 @@ def no_device_twice(cluster: Cluster) -> None:
             for device in instance.devices:
                 assert (instance.node, device) not in held, f"{instance.name} got a used device"
                 held.add((instance.node, device))
+
+
+def next_deadline(cluster: Cluster) -> float | None:
+    """The earliest of all jobs, None if there is none."""
+    keys = cluster.jobs if cluster.active is None else cluster.active
+    return min((at for key in keys for at in deadlines_of(cluster.jobs[key])), default=None)
 
 
 def deadlines_lie_ahead(event: events.Event, cluster: Cluster) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from midflight.controller import commands as do
 from midflight.controller import events, roster
-from midflight.controller.deadlines import next_deadline
 from midflight.controller.handle import handle
 from midflight.controller.orders import (
     Condition,
@@ -25,7 +24,7 @@ from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import Kind, Spec, Sync
 from midflight.controller.state import Cluster, Instance, Job, Node, Operation, Stage
 from midflight.protocol import codec
-from tests.controller.promises import Promises
+from tests.controller.promises import Promises, next_deadline
 
 Outcome = Callable[[], events.Event]
 AGAIN = 5.0  # seconds to the next kill of one that does not end, beside the time it is late

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from midflight.controller import events
-from midflight.controller.deadlines import next_deadline
 from midflight.controller.scale_rules import objection
 from midflight.controller.state import OPEN, Stage
+from tests.controller.promises import next_deadline
 from tests.controller.scenario import GIT, Scenario, node
 
 JOBS = ("a", "b", "c")

@@ -159,13 +159,13 @@ def test_one_who_says_nothing_is_cut_off_in_time_and_blocks_nobody(
     async def story(it: Served) -> None:
         strangers = [await it.open() for _ in range(20)]
         assert await it.answers()
-        monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 10.0)
+        monkeypatch.setattr(wire_module, "HANDSHAKE", 10.0)
         for reader, writer in strangers:
             await asyncio.wait_for(reader.read(), 5.0)  # it ends: the door was closed
             writer.close()
         assert await it.answers()
 
-    monkeypatch.setattr(wire_module, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(wire_module, "HANDSHAKE", 0.5)
     run(story)
 
 

@@ -30,7 +30,7 @@ def test_a_set_that_a_lost_member_keeps_from_being_connected_is_given_up_with_th
 def test_a_member_lost_while_it_dials_in_is_not_waited_for_past_the_end_of_the_world(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(talk, "HANDSHAKE_SECONDS", 2 * SECONDS)
+    monkeypatch.setattr(talk, "HANDSHAKE", 2 * SECONDS)
     keys = Keys()
     first, second = (Group(world(2), name, "gloo") for name in ("m0", "m1"))
     with ThreadPoolExecutor(2) as threads:

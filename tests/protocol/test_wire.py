@@ -152,7 +152,7 @@ def test_nobody_at_an_address_is_said_with_the_address() -> None:
 
 
 def test_one_who_listens_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "HANDSHAKE", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(Unreachable, match="does not answer the handshake"):

@@ -4,16 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from midflight.backoff import CALM, LONGEST_RESTART, RESTART
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.errors import JobFailed
 from midflight.protocol.job import JobSpec
 from midflight.run.coordinator import (
-    CALM,
     DEATHS_WITHIN,
-    LONGEST_PAUSE,
     MOST_AT_START,
     MOST_DEATHS,
-    SHORTEST_PAUSE,
     Deaths,
     job_exit_code,
 )
@@ -64,15 +62,15 @@ def test_a_killed_coordinator_is_replaced_at_once() -> None:
 def test_one_that_crashes_at_once_is_started_after_growing_pauses() -> None:
     deaths = Deaths()
     pauses = [deaths.add(1, lived=0.5, served=True, now=10.0 * n) for n in range(8)]
-    assert pauses == [SHORTEST_PAUSE * 2**n for n in range(6)] + [LONGEST_PAUSE] * 2
+    assert pauses == [RESTART * 2**n for n in range(6)] + [LONGEST_RESTART] * 2
 
 
 def test_one_that_crashes_after_a_calm_time_is_started_soon() -> None:
     deaths = Deaths()
     for number in range(4):
         deaths.add(1, lived=0.5, served=True, now=float(number))
-    assert deaths.add(1, lived=CALM + 1, served=True, now=100.0) == SHORTEST_PAUSE
-    assert deaths.add(1, lived=0.5, served=True, now=101.0) == 2 * SHORTEST_PAUSE
+    assert deaths.add(1, lived=CALM + 1, served=True, now=100.0) == RESTART
+    assert deaths.add(1, lived=0.5, served=True, now=101.0) == 2 * RESTART
 
 
 def test_too_many_deaths_within_an_hour_end_the_run() -> None:

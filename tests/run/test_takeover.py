@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from midflight.run.saved import saved_state
+from midflight.run.record import saved_state
 from tests.e2e.runs import check_complete, coordinator_of
 from tests.kubernetes.plane.control import Plane
 from tests.run.moving import MovingRun, can_mount

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from midflight.agent.link import SILENCE_SECONDS
+from midflight.deadlines import LINE_SILENCE
 from tests.run.scripts import python
 from tests.run.site import Site
 
 pytestmark = pytest.mark.slow
 
-UNREAD_SECONDS = 2 * SILENCE_SECONDS + 2.0  # after which everybody would have hung up
+UNREAD_SECONDS = 2 * LINE_SILENCE + 2.0  # after which everybody would have hung up
 # Prints long lines without a pause until a file is there.
 CHATTER = """
 import os, sys

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from midflight.deadlines import CONNECT
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime.group.keystore import KeyLine
-from midflight.runtime.group.process_group import CONNECT_SECONDS
 from tests.simulation import blocking
 from tests.simulation.loop import Process
 from tests.simulation.network import Network
@@ -93,7 +93,7 @@ class SimGroup:
         if self.size > 1:
             line.set_key(self.generation, f"rank/{self.rank}", "here")
             wanted = [f"rank/{rank}" for rank in range(self.size)]
-            line.want_keys(self.generation, wanted, CONNECT_SECONDS)
+            line.want_keys(self.generation, wanted, CONNECT)
             blocking.wait(self.meet("connect", range(self.size)))
 
     def gather(self, numbers: list[int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from midflight.deadlines import LINE_SILENCE
 from midflight.errors import (
     ConnectionLost,
     MidflightError,
@@ -19,7 +20,7 @@ from midflight.errors import (
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import BeatHeard, KeySet, KeysWanted, KeyValues
 from midflight.protocol.wire import AsyncWire, dial
-from midflight.runtime.membership.link import DEAF_SECONDS, Attempts, Listener, Pulse
+from midflight.runtime.membership.link import Attempts, Listener, Pulse
 from tests.simulation import blocking
 
 
@@ -96,7 +97,7 @@ class SimLink:
     async def _attempt(self) -> AsyncWire:
         env = self._env
         try:
-            async with asyncio.timeout(DEAF_SECONDS):
+            async with asyncio.timeout(LINE_SILENCE):
                 return await dial(env.coordinator, "member", env.member, self._secret)
         except TimeoutError:
             raise Unreachable("no answer") from None
@@ -147,7 +148,7 @@ class SimLink:
         return blocking.wait(self._want_keys(generation, keys, timeout))
 
     async def _set_key(self, generation: int, key: str, value: str) -> None:
-        deadline = self._loop.time() + DEAF_SECONDS
+        deadline = self._loop.time() + LINE_SILENCE
         while not self.send(KeySet(generation, key, value)):
             if generation <= self._cancelled or self._loop.time() > deadline:
                 raise WorldChanged(f"generation {generation} was given up")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from midflight.agent import loop as agent_loop
-from midflight.agent import processes as agent_processes
+from midflight.agent import members as agent_members
 from midflight.agent.loop import Agent, Surroundings
 from midflight.agent.processes import Channels, OnExit
 from midflight.agent.settings import Settings
@@ -176,9 +176,9 @@ def installed(cluster: "Cluster") -> Iterator[None]:
         (next_world, "Group", partial(make_group, cluster)),
         (next_world, "transfer", SimTransfer),
         (agreement, "transfer", SimTransfer),
-        (agent_processes, "kill_group", cluster.kill),
-        (agent_processes, "terminate", cluster.terminate),
-        (agent_processes, "probe", cluster.probe),
+        (agent_members, "kill_group", cluster.kill),
+        (agent_members, "send_signal", lambda pid, *numbers: cluster.terminate(pid)),
+        (agent_members, "probe", cluster.probe),
         (run_coordinator, "say", lambda line: cluster.witness.say(line)),
     ]
     with ExitStack() as stack:

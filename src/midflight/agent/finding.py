@@ -7,16 +7,15 @@ and the address to be written, for as long as whoever started it lets it.
 import time
 from pathlib import Path
 
+from midflight.backoff import LOOK
 from midflight.rundir import RunDir
-
-_LOOK_SECONDS = 0.05  # a file gives no event
 
 
 def await_run(folder: Path) -> tuple[str, Path]:
     """The coordinator's address, and the file with the token, as soon as both are there."""
     run = RunDir(folder)
     while (address := run.read_address()) is None or not run.token_file.exists():
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK)
     return address, run.token_file
 
 

@@ -17,14 +17,10 @@ from typing import NoReturn
 from midflight import backoff
 from midflight.agent.outbox import Outbox
 from midflight.agent.settings import Settings
+from midflight.deadlines import AGENT_BEAT, DIAL, LINE_SILENCE
 from midflight.errors import ConnectionLost, MidflightError, ProtocolError, Unreachable, UsageError
 from midflight.protocol.messages import AgentBeat, AgentBeatHeard, Output
 from midflight.protocol.wire import AsyncWire, dial
-
-BEAT_SECONDS = 0.25
-SILENCE_SECONDS = 5.0  # without a word from the coordinator the line counts as broken
-_ATTEMPT_SECONDS = 3.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 
 
 class Link:
@@ -102,11 +98,11 @@ class Link:
         """
         settings = self._settings
         deadline = time.monotonic() + patience
-        pauses = backoff.pauses(_SHORTEST_PAUSE, _LONGEST_PAUSE)
+        pauses = backoff.pauses(*backoff.REDIAL)
         while True:
             where = settings.coordinator
             try:
-                async with asyncio.timeout(_ATTEMPT_SECONDS):
+                async with asyncio.timeout(DIAL):
                     return await dial(where, "agent", settings.name, settings.secret)
             except ProtocolError as error:
                 if not insist:
@@ -144,16 +140,16 @@ class Link:
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
+            async with asyncio.timeout(LINE_SILENCE):
                 return await wire.receive()
         except TimeoutError:
-            raise ConnectionLost(f"not a word for {SILENCE_SECONDS:g} s") from None
+            raise ConnectionLost(f"not a word for {LINE_SILENCE:g} s") from None
 
     async def _beat(self, wire: AsyncWire) -> None:
         while True:
             wire.send(AgentBeat())
             self._outbox.beat_sent()
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(AGENT_BEAT)
 
     async def _pump(self, wire: AsyncWire) -> None:
         """Send what is waiting, no faster than the coordinator reads."""

@@ -18,6 +18,7 @@ from midflight.agent.finding import await_run
 from midflight.agent.loop import Agent
 from midflight.agent.settings import Settings
 from midflight.arguments import count_from, seconds
+from midflight.deadlines import GRACE, LONGEST_ABSENCE
 from midflight.errors import MidflightError, ProtocolError, UsageError
 from midflight.protocol.wire import split_address
 from midflight.rundir import read_token
@@ -58,12 +59,12 @@ def options() -> argparse.ArgumentParser:
     add("--slots", type=count_from(1), default=1, help="how many members fit here (default 1)")
     add("--address", help="what the members of other hosts reach this one at (default: found out)")
     add("--warm", type=count_from(0), default=0, metavar="N", help="members kept ready to start")
-    add("--grace", type=seconds, default=30.0, help="notice given on SIGTERM, s (default 30)")
+    add("--grace", type=seconds, default=GRACE, help="notice given on SIGTERM, s (default 30)")
     add("--join-timeout", type=seconds, default=30.0, help="for the first answer, s (default 30)")
     add(
         "--reconnect-timeout",
         type=seconds,
-        default=600.0,
+        default=LONGEST_ABSENCE,
         help="without coordinator and members (600 s)",
     )
     add("--verbose", action="store_true", help="tell what is being done")

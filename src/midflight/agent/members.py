@@ -9,14 +9,15 @@ here, by asking the pool of standbys.
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from midflight.agent import processes
 from midflight.agent.outlet import OpenOutlet, Outlet, Pipes
-from midflight.agent.processes import Channels, Processes
+from midflight.agent.processes import Channels, Processes, probe
 from midflight.agent.settings import Settings
 from midflight.agent.standby import Standby, StandbyPool
+from midflight.processes import kill_group, send_signal
 from midflight.protocol.handover import Work
 from midflight.protocol.messages import (
     MemberExited,
@@ -118,16 +119,14 @@ class Members:
             self._not_started(member, "it was stopped before it had started")
             return
         if grace <= 0:
-            processes.kill_group(member.pid)
+            kill_group(member.pid)
             return
-        processes.terminate(member.pid)
+        send_signal(member.pid, signal.SIGTERM, signal.SIGCONT)  # also if it is stopped
         when = asyncio.get_running_loop().time() + grace
         if member.killer is None or when < member.killer.when():
             if member.killer is not None:
                 member.killer.cancel()
-            member.killer = asyncio.get_running_loop().call_at(
-                when, processes.kill_group, member.pid
-            )
+            member.killer = asyncio.get_running_loop().call_at(when, kill_group, member.pid)
 
     def stop_all(self, grace: float) -> None:
         for name in tuple(self._table):
@@ -139,7 +138,7 @@ class Members:
         member = self._table.get(name)
         if member is None:
             return self._ended.get(name) or MemberProbed(name, "gone")
-        return MemberProbed(name, processes.probe(member.pid) if member.pid else "running")
+        return MemberProbed(name, probe(member.pid) if member.pid else "running")
 
     async def last_output(self) -> None:
         """Wait for what the ended members' children still hold back; never long."""

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midflight import descriptors
-from midflight.agent import guard, prctl
+from midflight import descriptors, prctl
+from midflight.agent import guard
+from midflight.processes import kill_group, pids, send_signal, state
 
 OnExit = Callable[[int], None]  # the exit code; negative: the number of the signal
 _GUARD_PAUSE = 1.0
@@ -160,8 +161,7 @@ class Processes:
         try:
             os.write(self._guard_pipe, line.encode())
         except OSError:  # gone, or it has not read for so long that the pipe is full: take another
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._guard_pid, signal.SIGKILL)
+            send_signal(self._guard_pid, signal.SIGKILL)
 
     def _close_guard_pipe(self) -> None:
         if self._guard_pipe >= 0:
@@ -169,55 +169,25 @@ class Processes:
             self._guard_pipe = -1
 
 
-def terminate(pid: int) -> None:
-    """Ask one process to end, also if it is stopped."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGCONT)
-
-
-def kill_group(leader: int) -> None:
-    # PermissionError: macOS, when only zombies are left in the group
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
 def probe(leader: int) -> str:
     """`running`, `stopped` or `gone`; one process of the group that is stopped holds up all.
 
     The leader may be a shell that waits for the script, or a script that waits for its loaders.
     """
-    state = _state(leader)
-    if state == "running" and prctl.LINUX and any(_state(p) == "stopped" for p in _group(leader)):
+    found = state(leader)
+    if found == "running" and any(state(pid) == "stopped" for pid in _group(leader)):
         return "stopped"
-    return state
+    return found
 
 
 def _group(leader: int) -> list[int]:
     """The processes whose group that leader leads."""
     found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal():
-            with contextlib.suppress(OSError):
-                if os.getpgid(int(entry)) == leader:
-                    found.append(int(entry))
+    for pid in pids():
+        with contextlib.suppress(OSError):
+            if os.getpgid(pid) == leader:
+                found.append(pid)
     return found
-
-
-def _state(pid: int) -> str:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text() if prctl.LINUX else _ask_ps(pid)
-    except OSError:
-        return "gone"
-    state = stat.rpartition(")")[2].strip()[:1]  # the name before it may hold anything
-    if state in ("", "Z", "X"):
-        return "gone"
-    return "stopped" if state == "T" else "running"  # "t": a debugger looks at it
-
-
-def _ask_ps(pid: int) -> str:
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
-    return done.stdout
 
 
 def _become_a_member(agent: int) -> None:

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from midflight.backoff import LOOK
 from midflight.chaos.choice import CUT, OVER, RESIZE, SLOW, STOP, Member, Seen, Strike, choose, rest
 from midflight.chaos.processes import is_member
 from midflight.chaos.recovery import Recovery
@@ -18,10 +19,8 @@ from midflight.chaos.strikes import Strikes
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, StoreError, Unreachable
 from midflight.protocol.messages import Status
-from midflight.run.saved import last_status
+from midflight.run.record import last_status
 from midflight.rundir import RunDir
-
-LOOK = 0.1  # seconds between two questions to the coordinator
 
 
 @dataclass(frozen=True)

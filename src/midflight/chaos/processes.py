@@ -12,11 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+from midflight.processes import PROC, command_line, pids, send_signal, stat_fields
 from midflight.rundir import RunDir
 
-_PROC = Path("/proc")
 _MOST_ANCESTORS = 20
 
 
@@ -79,9 +78,9 @@ class Guard:
 def coordinator_of(folder: RunDir) -> int | None:
     """The run's coordinator, None if it is not a process here."""
     path = str(folder.path.absolute())
-    for entry in _PROC.iterdir():
-        if entry.name.isdecimal() and {"midflight.coordinator", path} <= set(_words(entry.name)):
-            return int(entry.name) if is_own(int(entry.name)) else None
+    for pid in pids():
+        if {"midflight.coordinator", path} <= set(command_line(pid)):
+            return pid if is_own(pid) else None
     return None
 
 
@@ -92,7 +91,7 @@ def is_member(pid: int, folder: RunDir) -> bool:
 
 def is_own(pid: int) -> bool:
     try:
-        return (_PROC / str(pid)).stat().st_uid == os.geteuid()
+        return (PROC / str(pid)).stat().st_uid == os.geteuid()
     except OSError:
         return False
 
@@ -102,24 +101,16 @@ def _is_below_agent(pid: int, token_file: str) -> bool:
         pid = _parent(pid)
         if pid <= 1:
             return False
-        if {"midflight.agent", token_file} <= set(_words(pid)):
+        if {"midflight.agent", token_file} <= set(command_line(pid)):
             return True
     return False
 
 
 def _parent(pid: int) -> int:
     try:
-        stat = (_PROC / str(pid) / "stat").read_text()
-        return int(stat.rpartition(")")[2].split()[1])
+        return int(stat_fields(pid)[1])
     except (OSError, IndexError, ValueError):
         return 0
-
-
-def _words(pid: int | str) -> list[str]:
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return []
 
 
 def main() -> None:
@@ -132,8 +123,8 @@ def main() -> None:
         else:
             stopped.discard(-number)
     for pid in stopped:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(PermissionError):
+            send_signal(pid, signal.SIGCONT)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ go on beyond what may have been on its way then.
 from dataclasses import dataclass, replace
 
 from midflight.chaos.choice import KILL, OVER, STOP, TRAINS, Seen, Strike
+from midflight.deadlines import MEMBER_BEAT
 
-SETTLE = 0.6  # seconds: heartbeats come every 0.2 s
+SETTLE = 3 * MEMBER_BEAT
 
 
 @dataclass(frozen=True)

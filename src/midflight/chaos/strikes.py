@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 
-from midflight.backends.local import network_cut
+from midflight.backends.local.chaos import cut
 from midflight.chaos import disk
 from midflight.chaos.choice import ACTIONS, CUT, FILL, KILL, PAUSE, RESIZE, SLOW, Strike
 from midflight.chaos.processes import Guard, Handle, coordinator_of, is_member
@@ -96,7 +96,7 @@ class Strikes:
         loop = asyncio.get_running_loop()
         until, times = loop.time() + seconds, 0
         while loop.time() < until:
-            times += network_cut.cut(target.pid, port)
+            times += cut(target.pid, port)
             await asyncio.sleep(_CUT_SECONDS)
         return f"was cut off {times} times from the coordinator"
 
@@ -104,7 +104,7 @@ class Strikes:
 def _no_cut(pids: Mapping[str, int]) -> str:
     try:
         for pid in pids.values():
-            network_cut.cut(pid, port=0)  # nobody is connected to that: it only tries
+            cut(pid, port=0)  # nobody is connected to that: it only tries
     except (Refused, PermissionError) as error:
         return str(error)
     return ""

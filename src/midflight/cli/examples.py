@@ -1,6 +1,6 @@
 """What people type, verb by verb: the end of each `--help`. A test has every verb read its own."""
 
-from midflight.cli import program
+from midflight.cli import messages
 
 FIRST = (
     "run -np 3 --min-np 1 --max-np 9 --name mine -- python train.py",
@@ -60,4 +60,4 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def show_examples(lines: tuple[str, ...]) -> str:
-    return "\n".join(["examples:", *(f"  {program.name()} {line}" for line in lines)])
+    return "\n".join(["examples:", *(f"  {messages.program()} {line}" for line in lines)])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from midflight.arguments import Parser
-from midflight.cli import common_flags, messages, program
+from midflight.cli import common_flags, messages
 from midflight.errors import UsageError
 
 _YES = (None, "1", "t", "T", "true", "TRUE", "True")
@@ -27,7 +27,7 @@ class VerbParser(Parser):
 
     def __init__(self, verb: str, description: str, **settings: object) -> None:
         super().__init__(
-            prog=f"{program.name()} {verb}",
+            prog=f"{messages.program()} {verb}",
             description=description,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from midflight import durations
-from midflight.cli import timestamps
+from midflight.cli import output
 from midflight.cli.output import fields, table
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, GpuView, InstanceView, JobView
@@ -24,8 +24,8 @@ def head(job: JobView) -> str:
         "Priority": job["priority"] or "N/A",
         "Trainer": job["trainer"],
         "Duration": durations.shown(job["duration"]),
-        "CreateTime": timestamps.local(job["createTime"]),
-        "EndTime": timestamps.local(job["endTime"]),
+        "CreateTime": output.local(job["createTime"]),
+        "EndTime": output.local(job["endTime"]),
     }
     return fields(values)
 
@@ -72,7 +72,7 @@ def _workers(job: JobView) -> str:
 
 def event_row(each: EventView) -> tuple[object, ...]:
     message = f"[{each['reason']}] {each['message']}"
-    return each["source"], each["kind"], timestamps.age(each["time"]), message
+    return each["source"], each["kind"], output.age(each["time"]), message
 
 
 def gpu_row(each: InstanceView, busy: Usage) -> tuple[object, ...]:

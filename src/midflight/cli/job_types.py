@@ -4,7 +4,7 @@ Those of the original that do not exist here are known, so that filtering by one
 instead of failing, and so that `submit` can say which there are.
 """
 
-from midflight.cli import program
+from midflight.cli import messages
 from midflight.errors import UsageError
 
 # type: (spoken name, short name)
@@ -33,7 +33,7 @@ def canonical(text: str) -> str:
     if text and not found:
         known = ", ".join(TYPES)
         raise UsageError(
-            f"unsupport job type,{program.name()} only supports: [{known}], got {text!r}"
+            f"unsupport job type,{messages.program()} only supports: [{known}], got {text!r}"
         )
     return found
 

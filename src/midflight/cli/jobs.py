@@ -2,7 +2,7 @@
 
 import argparse
 
-from midflight.cli import job_types, program
+from midflight.cli import job_types, messages
 from midflight.errors import NotFound
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import InstanceView, JobView
@@ -36,14 +36,15 @@ def check(client: ClusterApi, namespace: str, name: str, kind: str = "") -> JobV
         return find(client, namespace, name, kind)
     except NotFound:
         raise NotFound(
-            f"training job not found,please use '{program.name()} list' to make sure job is existed"
+            f"training job not found,please use '{messages.program()} list' "
+            "to make sure job is existed"
         ) from None
 
 
 def missing(namespace: str, name: str) -> str:
     return (
         f"Not found training job {name} in namespace {namespace},"
-        f"please use '{program.name()} submit' to create it."
+        f"please use '{messages.program()} submit' to create it."
     )
 
 
@@ -57,5 +58,5 @@ def instance(job: JobView, name: str) -> InstanceView:
 def invalid_instance(job: str, name: str) -> str:
     return (
         f"invalid instance name {name} in job {job},"
-        f"please use '{program.name()} get {job}' to make sure instance name"
+        f"please use '{messages.program()} get {job}' to make sure instance name"
     )

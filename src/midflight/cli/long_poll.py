@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from midflight.backoff import LOOK_RARELY
 from midflight.cli import messages
 from midflight.cli.cluster import connect
 from midflight.cli.progress import Progress
@@ -18,7 +19,6 @@ from midflight.errors import NotFound, TimedOut, Unreachable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobView
 
-_PAUSE = 0.2  # seconds before a server that went away is asked again
 T = TypeVar("T")
 
 
@@ -45,7 +45,7 @@ def until(
                     return None
                 raise
             except TimedOut:
-                if time.monotonic() >= deadline - _PAUSE:
+                if time.monotonic() >= deadline - LOOK_RARELY:
                     raise TimedOut(f"{name} was not {what} within {timeout:g} s") from None
 
 
@@ -64,5 +64,5 @@ def ask_again(client: ClusterApi, question: Callable[[ClusterApi], T]) -> T:
     try:
         return question(client)
     except Unreachable:
-        time.sleep(_PAUSE)
+        time.sleep(LOOK_RARELY)
         return question(connect())

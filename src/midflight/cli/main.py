@@ -7,7 +7,7 @@ from typing import TextIO, cast
 
 import midflight
 from midflight.arguments import Parser
-from midflight.cli import common_flags, program
+from midflight.cli import common_flags, messages
 from midflight.cli.examples import EXAMPLES, FIRST, show_examples
 from midflight.cli.verbs import ALIASES, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
@@ -57,11 +57,11 @@ def _unknown(verb: str) -> str:
 
     close = get_close_matches(verb, [*VERBS, *ALIASES], 1)
     hint = f"did you mean {close[0]}? " if close else ""
-    return f"no verb is called {verb!r}; {hint}see `{program.name()} --help`"
+    return f"no verb is called {verb!r}; {hint}see `{messages.program()} --help`"
 
 
 def parser() -> argparse.ArgumentParser:
-    name = program.name()
+    name = messages.program()
     lines = [f"  {verb:<10} {what}" for verb, what in VERBS.items()]
     lines += ["", show_examples(FIRST), "", f"`{name} help VERB` says more."]
     top = Parser(

@@ -2,22 +2,30 @@
 
 On a terminal `INFO[0003] text`, with the seconds since the program began; elsewhere
 `time="..." level=info msg="text"`, for programs that read it. MIDFLIGHT_LOG_FORMAT=text asks for
-the first form everywhere. What was created is part of the result and goes to stdout.
+the first form everywhere. What was created is part of the result and goes to stdout. Hints speak of
+the program by the name under which it was called: `midflight` or `arena`.
 """
 
 import json
 import os
 import sys
 import time
+from pathlib import PurePath
 
 from midflight.errors import UsageError
 from midflight.terminal import printable
 
+PROGRAMS = ("midflight", "arena")
 LEVELS = ("debug", "info", "warn", "error")
 _SHORT = {"debug": "DEBU", "info": "INFO", "warn": "WARN", "error": "ERRO"}
 _LONG = {"warn": "warning"}
 _BEGAN = time.monotonic()
 _least = "info"
+
+
+def program() -> str:
+    called = PurePath(sys.argv[0]).name if sys.argv else ""
+    return called if called in PROGRAMS else PROGRAMS[0]
 
 
 def set_level(level: str) -> None:

@@ -1,17 +1,24 @@
 """What a verb prints: aligned columns for people, or with `-o` one of four formats.
 
 JSON and YAML hold the keys of the API's views, `wide` shows more columns, `name` only names, one a
-line, for `$(...)`. Nothing is ever coloured.
+line, for `$(...)`. Times are RFC 3339 in the API, local times and ages in front of people. Nothing
+is ever coloured. With `--watch` it is shown again and again until Ctrl-C, in place on a terminal.
 """
 
 import argparse
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
+from midflight import durations
 from midflight.errors import UsageError
+from midflight.terminal import CLEAR
 
 FOR_MACHINES = ("json", "yaml", "name")
 FORMATS = ("wide", *FOR_MACHINES)
+EVERY = 2.0  # seconds between two looks of `--watch`
 
 
 def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *layouts: str) -> None:
@@ -71,3 +78,56 @@ def fields(values: Mapping[str, object]) -> str:
     """`Name:  value`, one a line."""
     width = max(len(name) for name in values) + 3
     return "\n".join(f"{name + ':':<{width}}{value}".rstrip() for name, value in values.items())
+
+
+# --- times ----------------------------------------------------------------------------------------
+
+
+def epoch(text: str) -> float:
+    """Seconds since 1970 of an RFC 3339 time; without a zone it is local time."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise UsageError(
+            f"wanted a time such as 2026-01-31T12:00:00Z (RFC 3339), got {text!r}"
+        ) from None
+
+
+def age(text: str | None) -> str:
+    return "N/A" if text is None else durations.shown(time.time() - epoch(text))
+
+
+def local(text: str | None) -> str:
+    """`2026-01-31 12:00:00`, nothing for what has not happened yet."""
+    if text is None:
+        return ""
+    return datetime.fromtimestamp(epoch(text)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+# --- --watch --------------------------------------------------------------------------------------
+
+
+def add_watch(parser: argparse.ArgumentParser, *other_names: str) -> None:
+    parser.add_argument(
+        "-w",
+        "--watch",
+        *other_names,
+        action="store_true",
+        help=f"repeat every {EVERY:g} seconds until Ctrl-C",
+    )
+
+
+def show(text: Callable[[], str], *, again: bool) -> int:
+    if not again:
+        print(text())
+        return 0
+    try:
+        while True:
+            shown = text()
+            if sys.stdout.isatty():
+                sys.stdout.write(CLEAR)
+            sys.stdout.write(f"{shown}\n")
+            sys.stdout.flush()
+            time.sleep(EVERY)
+    except KeyboardInterrupt:
+        return 0

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from midflight.cli import common_flags, contexts, jobs, messages, program
+from midflight.backoff import LOOK
+from midflight.cli import common_flags, contexts, jobs, messages
 from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.console import say
 from midflight.controller.spec import DEFAULT_NAMESPACE
@@ -25,11 +26,10 @@ from midflight.protocol.messages import Status
 from midflight.protocol.views import JobView
 from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
-from midflight.run.saved import OVER, last_status
+from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir, check_name
 
 PATIENCE = 5.0  # seconds for a coordinator that is being started again
-_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def find_training(name: str, namespace: str = "") -> Training:
     """As `choose_training`; Unreachable also if it does not train yet."""
     found = choose_training(name, namespace)
     if not found.folder.has_spec:
-        raise Unreachable(f"{found} does not train now; see `{program.name()} get {name}`")
+        raise Unreachable(f"{found} does not train now; see `{messages.program()} get {name}`")
     return found
 
 
@@ -127,7 +127,7 @@ def known_run(name: str) -> RunDir:
     if folder.has_spec:
         return folder
     if _candidates(name, ""):
-        raise NotFound(f"{name} is a job, not a run; `{program.name()} delete {name}` ends it")
+        raise NotFound(f"{name} is a job, not a run; `{messages.program()} delete {name}` ends it")
     raise NotFound(f"no run is named {name!r}; known runs: {', '.join(known_runs()) or 'none yet'}")
 
 
@@ -155,7 +155,7 @@ async def _current_status(folder: RunDir) -> Status:
                     raise Unreachable(str(error)) from None
                 say(f"warning: {error}; this is what was last saved")
                 return last
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(LOOK)
 
 
 def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:

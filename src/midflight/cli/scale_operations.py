@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from midflight import durations
-from midflight.cli import flags, job_types, jobs, messages, output, program
+from midflight.cli import flags, job_types, jobs, messages, output
 from midflight.cli.cluster import connect
 from midflight.cli.long_poll import ask_again, on_interrupt
 from midflight.cli.progress import Progress
@@ -85,7 +85,9 @@ def _outcome(
 def follow(client: ClusterApi, namespace: str, job: str, operation: OperationView) -> OperationView:
     """The operation when it has ended, by the word of whoever carries it out."""
     name = operation["id"]
-    goes_on = f"The {operation['kind']} job {name} goes on; `{program.name()} get {job}` shows it"
+    goes_on = (
+        f"The {operation['kind']} job {name} goes on; `{messages.program()} get {job}` shows it"
+    )
     with on_interrupt(goes_on), Progress(_line(operation)) as progress:
         while operation["progress"] not in _ENDED:
             operation = ask_again(client, partial(_changed, namespace, job, operation, LONG_POLL))

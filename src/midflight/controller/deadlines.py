@@ -8,13 +8,7 @@ none, as in Arena's flags; a job that is to be kept for 0 seconds goes at once.
 from collections.abc import Iterator
 
 from midflight.controller import roster
-from midflight.controller.state import Cluster, Job, Operation, Progress, Stage
-
-
-def next_deadline(cluster: Cluster) -> float | None:
-    """The earliest of all jobs, None if there is none."""
-    keys = cluster.jobs if cluster.active is None else cluster.active
-    return min((d for key in keys for d in deadlines_of(cluster.jobs[key])), default=None)
+from midflight.controller.state import Job, Operation, Progress, Stage
 
 
 def deadlines_of(job: Job) -> Iterator[float]:

@@ -15,8 +15,6 @@ from midflight.controller.instance_stop import wait_anew
 from midflight.controller.job_end import finish, restart_all, restarts_allowed
 from midflight.controller.state import Instance, Job, NodeStage, Phase, Stage
 
-FIRST_PAUSE = 0.5
-LONGEST_PAUSE = 30.0
 AFTER_SUCCESS = 5.0  # a worker that is done most likely means that its job is about to be
 HEALTHY = 600.0  # seconds of running after which former failures are forgotten
 CHIEF_RESTARTS = 20  # in a row, after it was killed
@@ -155,7 +153,7 @@ def again(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
     failures = _failures(draft, instance)
     wait_anew(draft, key, instance.name, reason)
     if fate is not Fate.LOST:
-        pause = backoff.pause(FIRST_PAUSE, LONGEST_PAUSE, failures - 1)
+        pause = backoff.restart_pause(failures)
         pause = max(pause, AFTER_SUCCESS) if fate is Fate.DONE else pause
         node = draft.nodes.get(instance.node)
         keeps = node is not None and node.stage is NodeStage.READY

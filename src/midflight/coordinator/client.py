@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from midflight import backoff
+from midflight.deadlines import CLIENT_SILENCE, STATUS
 from midflight.errors import ConnectionLost, ProtocolError, RunOver, Unreachable, UsageError
 from midflight.protocol.messages import (
     Progress,
@@ -26,8 +27,6 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.wire import AsyncWire
 
-STATUS_SECONDS = 3.0
-SILENT_SECONDS = 10.0  # without a word, the line counts as broken
 _PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _AGAIN = (Unreachable, ConnectionLost, UsageError)  # not up yet, or being started again
 
@@ -54,7 +53,7 @@ class CoordinatorClient:
     async def status(self) -> Status:
         """How the job does now; raises Unreachable if nobody answers soon."""
         try:
-            async with asyncio.timeout(STATUS_SECONDS):
+            async with asyncio.timeout(STATUS):
                 wire = await self._call()
                 try:
                     wire.send(StatusRequested())
@@ -62,7 +61,7 @@ class CoordinatorClient:
                 finally:
                     wire.close()
         except (TimeoutError, ConnectionLost):
-            raise Unreachable(f"the coordinator says nothing for {STATUS_SECONDS:g} s") from None
+            raise Unreachable(f"the coordinator says nothing for {STATUS:g} s") from None
         if not isinstance(answer, Status):
             raise ProtocolError(f"wanted a Status, got {type(answer).__name__}")
         return answer
@@ -170,10 +169,10 @@ class _Attempt:
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
-            async with asyncio.timeout(SILENT_SECONDS):
+            async with asyncio.timeout(CLIENT_SILENCE):
                 message = await wire.receive()
         except TimeoutError:
-            raise ConnectionLost(f"not a word for {SILENT_SECONDS:g} s") from None
+            raise ConnectionLost(f"not a word for {CLIENT_SILENCE:g} s") from None
         self.heard_at = asyncio.get_running_loop().time()
         self._failures = 0
         return message

@@ -13,6 +13,7 @@ from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now
+from midflight.deadlines import LONGEST_RESIZE
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept, encode_frame
@@ -21,7 +22,6 @@ STREAMS = ("stdout", "stderr")
 LATEST = 1e11  # seconds since 1970: in the year 5138
 _ABOUT_A_MEMBER = (say.MemberStarted, say.MemberNotStarted, say.MemberExited, say.MemberProbed)
 _BEAT_HEARD = encode_frame(say.BeatHeard())  # five times a second for each member
-REQUEST_LIMIT = 24 * 3600.0  # seconds; the longest timeout a request may have
 
 
 class Placements:
@@ -211,7 +211,7 @@ class Door:
             case say.StatusRequested():
                 wire.send(status(self._shell.state, now()))
             case say.ResizeRequested(to, add, remove, names, timeout, id_, hosts):
-                limit = now() + min(max(timeout, 0.0), REQUEST_LIMIT)
+                limit = now() + min(max(timeout, 0.0), LONGEST_RESIZE)
                 request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
             case say.StopRequested(reason, complete):

@@ -19,6 +19,7 @@ from midflight.coordinator.exit_codes import REPLACED
 from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saves
+from midflight.deadlines import AGENTS_LEAVE, PROGRESS
 from midflight.errors import Conflict, MidflightError
 from midflight.protocol.dialect import environment_of
 from midflight.protocol.environment import JOINER, TorchrunEnv
@@ -36,8 +37,6 @@ from midflight.protocol.messages import (
 from midflight.protocol.world import World
 
 TICK = 0.1
-TELL_AGAIN = 10  # ticks between two words to a client that waits
-LEAVE_SECONDS = 4.0  # how long agents may take to go, at the end
 LAST_SAVE_SECONDS = 60.0  # for the store to take the end of the job
 PORT_SECONDS = 5.0
 
@@ -104,7 +103,7 @@ class Shell:
         """Pass time, and what was heard meanwhile, to the core."""
         for number in itertools.count():
             await asyncio.sleep(TICK)
-            if number % TELL_AGAIN == 0:
+            if number % round(PROGRESS / TICK) == 0:
                 self._repeat_progress()
             beats, self._beats = self._beats, {}
             heard, self._hosts_heard = frozenset(self._hosts_heard), set()
@@ -231,7 +230,7 @@ class Shell:
         grace = 1.0 if code == 0 else 2.0
         self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete", code))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(AGENTS_LEAVE):
                 await self.peers.agents_gone()
         await self._save_the_end()
         self._finish(code)

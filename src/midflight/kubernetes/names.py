@@ -30,7 +30,6 @@ ATTEMPT = f"{OURS}/attempt"  # label of pods: which start of that instance it is
 HOSTS = f"{OURS}/hosts"  # annotation of a launcher: changes with its hostfile, so kubelets look
 RUN_IN = f"{OURS}/run-in"  # annotation of a job: auto | launcher | workers
 SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command
-SPEC = f"{OURS}/spec"  # annotation of a job: what only our own command line says of it, as JSON
 SYNC = f"{OURS}/sync"  # annotation of a PyTorchJob: spec.sync of a TrainingJob, as JSON
 MIN_AVAILABLE = f"{OURS}/min-available"  # annotation of a job: workers that a drain leaves
 TEMPLATE = f"{OURS}/template"  # annotation of a pod: changes with the template it was made of

@@ -2,6 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from midflight.deadlines import (
+    FIRST_MEMBERS,
+    GRACE,
+    HANG,
+    HOST_LEASE,
+    LONGEST_ABSENCE,
+    MEMBER_SILENCE,
+)
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 
@@ -13,15 +21,15 @@ class JobSpec:
     np: int
     min_np: int
     max_np: int
-    elastic_timeout: float = 600.0  # how long fewer than min_np members are waited for
-    start_timeout: float = 30.0  # after it, min_np members are enough to start
+    elastic_timeout: float = LONGEST_ABSENCE  # how long fewer than min_np members are waited for
+    start_timeout: float = FIRST_MEMBERS  # after it, min_np members are enough to start
     reset_limit: int | None = None  # None: any number of unplanned changes
     cooldown_min: float = 5.0  # how long a host that failed is avoided, at first
     cooldown_max: float = 300.0  # and at most
-    grace: float = 30.0  # seconds between a preemption notice and the end
-    hang_timeout: float = 600.0  # a member that is alive but stands still while others wait
-    silence: float = 0.7  # seconds without a heartbeat before a member is looked at
-    lease: float = 5.0  # seconds without a word before a whole host is given up
+    grace: float = GRACE  # seconds between a preemption notice and the end
+    hang_timeout: float = HANG  # a member that is alive but stands still while others wait
+    silence: float = MEMBER_SILENCE  # seconds without a heartbeat before a member is looked at
+    lease: float = HOST_LEASE  # seconds without a word before a whole host is given up
     come_back: float = 0.0  # the same, for a host that has yet to find a coordinator that moved
     timestamps: bool = False  # before each line of output
     output_dir: str | None = None  # where each member's output is kept as well

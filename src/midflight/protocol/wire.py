@@ -13,6 +13,7 @@ import struct
 import zlib
 from typing import Protocol
 
+from midflight.deadlines import HANDSHAKE
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
 from midflight.protocol import codec
 from midflight.protocol.handshake import (
@@ -31,7 +32,6 @@ from midflight.protocol.messages import REGISTRY, Challenge, Hello, Refused
 
 FRAME_LIMIT = 4 << 20
 HANDSHAKE_LIMIT = 4 << 10
-HANDSHAKE_SECONDS = 10.0
 COMPRESS_FROM = 4 << 10  # bytes; no JSON begins like a compressed frame
 _LENGTH = struct.Struct(">I")
 _COMPRESSED = b"\x78"  # the first byte of zlib's format
@@ -208,7 +208,7 @@ async def accept(wire: AsyncWire, secret: bytes, run: str = "") -> Hello:
     """The coordinator's side of the handshake."""
     challenge = new_challenge()
     wire.send(challenge)
-    async with asyncio.timeout(HANDSHAKE_SECONDS):
+    async with asyncio.timeout(HANDSHAKE):
         try:
             session = check_hello(await wire.receive(), challenge, secret, run)
         except ProtocolError as error:
@@ -228,7 +228,7 @@ async def dial(address: str, role: str, name: str, secret: bytes, run: str = "")
     """Open and authenticate a wire from an asyncio process."""
     host, port = split_address(address)
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
+        async with asyncio.timeout(HANDSHAKE):
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         raise Unreachable(f"nobody answers at {address}: {error}") from None
@@ -237,7 +237,7 @@ async def dial(address: str, role: str, name: str, secret: bytes, run: str = "")
         wire.abort()  # a free port of our own range, dialled by chance from that very port
         raise Unreachable(f"nobody answers at {address}")
     try:
-        async with asyncio.timeout(HANDSHAKE_SECONDS):
+        async with asyncio.timeout(HANDSHAKE):
             session = answer_challenge(await wire.receive(), _greeting(role, name, run), secret)
             wire.send(session.hello)
             check_welcome(await wire.receive(), session, secret)
@@ -316,7 +316,7 @@ def dial_blocking(
     role: str,
     name: str,
     secret: bytes,
-    timeout: float = HANDSHAKE_SECONDS,
+    timeout: float = HANDSHAKE,
     run: str = "",
 ) -> SyncWire:
     """Open and authenticate a wire from a blocking process. The socket keeps `timeout`."""

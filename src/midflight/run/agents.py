@@ -13,7 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from midflight.backoff import CALM, restart_pause
 from midflight.console import say
+from midflight.processes import kill_group, send_signal
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import Reach, is_local, member_address
 from midflight.run.hosts import Hosts
@@ -21,14 +23,10 @@ from midflight.run.processes import (
     Child,
     FoundAgain,
     describe_end,
-    kill_session,
-    send_signal,
     start_module,
 )
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 KILL_SECONDS = 1.0  # to see that what was killed has ended
-CALM = 60.0  # seconds after which an agent's deaths before are forgotten
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Agents:
         _, alive = await asyncio.wait(ends, timeout=patience)
         if alive:
             for child in self._running.values():
-                kill_session(child.pid)
+                kill_group(child.pid)
             await asyncio.wait(alive, timeout=KILL_SECONDS)
 
     def _keep(self, host: str) -> None:
@@ -129,7 +127,7 @@ class Agents:
             say(f"error: the agent of {host} is not looked after any more: {error}")
 
     async def _keep_going(self, host: str) -> None:
-        pause = SHORTEST_PAUSE
+        deaths = 0  # in a row
         while not self._closed.is_set() and (host in self._hosts or host in self._running):
             began = time.monotonic()
             code = await self._once(host)
@@ -139,16 +137,15 @@ class Agents:
             if code == 0:
                 self._left.add(host)
                 return
-            if time.monotonic() - began > CALM:
-                pause = SHORTEST_PAUSE
+            deaths = 1 if time.monotonic() - began > CALM else deaths + 1
             if self._closed.is_set() or await self._job_is_over():
                 return
+            pause = restart_pause(deaths)
             say(
                 f"warning: the agent of {host} {describe_end(code)}; "
                 f"starting another in {pause:g} s"
             )
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _once(self, host: str) -> int:
         if host not in self._running:

@@ -22,13 +22,13 @@ from typing import IO
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.saved_state import Saving
 from midflight.errors import Unreachable, UsageError
+from midflight.processes import kill_group
 from midflight.protocol.job import JobSpec
 from midflight.run.dial import call
 from midflight.run.hosted import Hosted
 from midflight.run.options import Options
-from midflight.run.processes import find_agents, kill_session
-from midflight.run.record import Record, read_record, write_record
-from midflight.run.saved import ENDED, forget_state, saved_state
+from midflight.run.processes import find_agents
+from midflight.run.record import ENDED, Record, forget_state, read_record, saved_state, write_record
 from midflight.rundir import RunDir, read_token
 from midflight.store.interface import Store
 from midflight.store.urls import open_store
@@ -100,7 +100,7 @@ def end_abandoned(folder: RunDir, reason: str) -> None:
     with _lock(folder, spec.name):
         noted = read_record(folder)
         for process in find_agents(noted.agents, str(folder.token_file.absolute())).values():
-            kill_session(process)
+            kill_group(process)
         with open_store(noted.store) as store:
             saving = Saving(store, spec.name, folder.read_token())
             state = saving.load(time.monotonic())
@@ -211,7 +211,7 @@ def _check_same_work(former: State, options: Options) -> None:
 def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) -> None:
     """Leave nothing of a former run of that name."""
     for process in agents.values():
-        kill_session(process)
+        kill_group(process)
     forget_state(store, spec.name)
     (folder.path / "address").unlink(missing_ok=True)
     for ledger in Path(spec.ledger or folder.ledgers).glob("*.jsonl"):

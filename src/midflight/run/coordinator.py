@@ -13,22 +13,21 @@ import time
 from collections import deque
 from pathlib import Path
 
+from midflight.backoff import CALM, LOOK, restart_pause
 from midflight.console import say
 from midflight.coordinator.core.state import Phase, State
 from midflight.coordinator.exit_codes import REFUSED, REPLACED
 from midflight.errors import JobFailed, MidflightError, StoreError
+from midflight.processes import kill_group, send_signal
 from midflight.run.dial import call_async
 from midflight.run.hosted import STORE
-from midflight.run.processes import Child, describe_end, kill_session, send_signal, start_module
-from midflight.run.saved import ENDED, saved_state
+from midflight.run.processes import Child, describe_end, start_module
+from midflight.run.record import ENDED, saved_state
 from midflight.rundir import RunDir
 
 MOST_DEATHS = 20
 DEATHS_WITHIN = 3600.0  # seconds
 MOST_AT_START = 5  # deaths before any coordinator of this launcher has served
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-CALM = 60.0  # seconds after which a coordinator's crashes before are forgotten
-_LOOK_SECONDS = 0.05
 
 
 def job_exit_code(code: int, saved: State | None, served: bool) -> int | None:
@@ -63,7 +62,7 @@ class Deaths:
         if code < 0:  # somebody killed it; nothing says that the next one would die too
             return 0.0
         self._crashes = 1 if lived > CALM else self._crashes + 1
-        return float(min(SHORTEST_PAUSE * 2 ** (self._crashes - 1), LONGEST_PAUSE))
+        return restart_pause(self._crashes)
 
 
 class CoordinatorKeeper:
@@ -106,7 +105,7 @@ class CoordinatorKeeper:
     async def kill(self) -> None:
         self._stopping.set()
         if self._child is not None:
-            kill_session(self._child.pid)
+            kill_group(self._child.pid)
             await self._child.wait()
 
     async def _saved(self) -> State | None:
@@ -134,12 +133,12 @@ class CoordinatorKeeper:
 
     async def _watch_for_answer(self, before: int | None) -> None:
         while self._written_at() == before:  # noqa: ASYNC110 - a file gives no event
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(LOOK)
         while not self.answering.is_set():
             try:
                 (await call_async(self._folder)).close()
             except MidflightError:
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(LOOK)
             else:
                 self._served = True
                 self.answering.set()

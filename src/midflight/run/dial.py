@@ -2,22 +2,20 @@
 
 import asyncio
 
+from midflight.deadlines import DIAL
 from midflight.errors import MidflightError, RunOver, Unreachable
 from midflight.protocol.wire import AsyncWire, SyncWire, dial, dial_blocking
 from midflight.run.addresses import reach
-from midflight.run.saved import OVER, last_status
+from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir
 
 CALLER = "midflight"
-_ANSWER_SECONDS = 3.0
 
 
 def call(folder: RunDir) -> SyncWire:
     """A wire to the run's coordinator; Unreachable if nobody answers."""
     try:
-        return dial_blocking(
-            _address(folder), "client", CALLER, folder.read_token(), _ANSWER_SECONDS
-        )
+        return dial_blocking(_address(folder), "client", CALLER, folder.read_token(), DIAL)
     except MidflightError as error:
         raise Unreachable(str(error)) from None
 

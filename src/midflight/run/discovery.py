@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 
 from midflight.errors import JobFailed, ScriptFailed, UsageError
+from midflight.processes import kill_group
 from midflight.run.hosts import Hosts, parse_listing
-from midflight.run.processes import describe_end, kill_session
+from midflight.run.processes import describe_end
 
 _OUTPUT_LIMIT = 1 << 20
 _KILL_SECONDS = 1.0  # for a process that was killed
@@ -43,7 +44,7 @@ class Discovery:
         except TimeoutError:
             raise self._failed(f"did not end within {self._limit:g} s") from None
         finally:
-            kill_session(process.pid)
+            kill_group(process.pid)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_KILL_SECONDS):
                     await reading  # asyncio sees a process end only when its pipes are drained
@@ -76,5 +77,5 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
         if len(parts) <= _OUTPUT_LIMIT:
             parts += part
         else:
-            kill_session(process.pid)
+            kill_group(process.pid)
     return bytes(parts)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from midflight.backoff import LOOK
 from midflight.errors import JobFailed, UsageError
 from midflight.run.hosts import Hosts, parse_listing
 
@@ -79,7 +80,7 @@ def hosted(environ: Mapping[str, str]) -> Hosted | None:
 class HostfileDiscovery:
     """Reads the job's hostfile; before it is written there are no hosts."""
 
-    pause = 0.1  # seconds between two looks, which are no more than reading a small file
+    pause = LOOK
 
     def __init__(self, path: Path, default_slots: int) -> None:
         self._path = path

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from midflight.arguments import Parser, count_from, seconds
+from midflight.deadlines import COME_BACK
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
@@ -24,7 +25,6 @@ from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.rundir import RunDir
 from midflight.store.urls import has_password
 
-COME_BACK = 60.0  # seconds for hosts to find a coordinator that moved; names are cached
 LEDGER_DIR = "MIDFLIGHT_LEDGER_DIR"  # the flag of that name, where commands have none
 NO_LEDGERS = "none"  # in its place
 UNBOUNDED = 1000  # members; what --max-np is where nothing else was said of an elastic job
@@ -64,11 +64,11 @@ class Given:
     hosts: Hosts | None = None
     host_discovery_script: str | None = None
     slots_per_host: int | None = None
-    elastic_timeout: float = 600.0
-    start_timeout: float = 30.0
-    grace: float = 30.0
-    hang_timeout: float = 600.0
-    cooldown: tuple[float, float] = (5.0, 300.0)
+    elastic_timeout: float = JobSpec.elastic_timeout
+    start_timeout: float = JobSpec.start_timeout
+    grace: float = JobSpec.grace
+    hang_timeout: float = JobSpec.hang_timeout
+    cooldown: tuple[float, float] = (JobSpec.cooldown_min, JobSpec.cooldown_max)
     timestamps: bool = False
     output_dir: str | None = None
     ledger_dir: str | None = None
@@ -335,19 +335,21 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
 def _add_times(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how long, in seconds")
 
-    def add(option: str, default: float, text: str) -> None:
+    def add(option: str, text: str) -> None:
+        default = getattr(Given, option[2:].replace("-", "_"))
+        text = f"{text} ({default:g})"
         group.add_argument(option, type=seconds, default=default, metavar="S", help=text)
 
-    add("--elastic-timeout", 600.0, "how long to wait while fewer than --min-np are left (600)")
-    add("--start-timeout", 30.0, "how long to wait for -np slots, then --min-np will do (30)")
-    add("--grace", 30.0, "between a notice (SIGTERM) and the end (30)")
-    add("--hang-timeout", 600.0, "a member that stands still for longer is ended (600)")
+    add("--elastic-timeout", "how long to wait while fewer than --min-np are left")
+    add("--start-timeout", "how long to wait for -np slots, then --min-np will do")
+    add("--grace", "between a notice (SIGTERM) and the end")
+    add("--hang-timeout", "a member that stands still for longer is ended")
     group.add_argument(
         "--cooldown",
         "--blacklist-cooldown-range",
         nargs=2,
         type=seconds,
-        default=(5.0, 300.0),
+        default=Given.cooldown,
         metavar=("MIN", "MAX"),
         help="a host that failed is avoided for MIN, then twice as long, up to MAX (5 300)",
     )

@@ -6,7 +6,6 @@ looking, and how is not known.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import subprocess
@@ -17,9 +16,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 import midflight
-
-_LOOK_SECONDS = 0.25
-_PROC = Path("/proc")
+from midflight.backoff import LOOK_RARELY
+from midflight.processes import command_line
 
 
 class Child(Protocol):
@@ -36,11 +34,11 @@ class FoundAgain:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._words = _command_line(pid)
+        self._words = command_line(pid)
 
     async def wait(self) -> int:
-        while self._words and _command_line(self.pid) == self._words:  # noqa: ASYNC110 - see above
-            await asyncio.sleep(_LOOK_SECONDS)
+        while self._words and command_line(self.pid) == self._words:  # noqa: ASYNC110 - see above
+            await asyncio.sleep(LOOK_RARELY)
         return 1
 
 
@@ -67,23 +65,12 @@ async def start_module(
     )
 
 
-def send_signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
-
-
-def kill_session(leader: int) -> None:
-    # PermissionError: macOS, when only zombies are left in the group
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(leader, signal.SIGKILL)
-
-
 def find_agents(noted: dict[str, int], token_file: str) -> dict[str, int]:
     """Those of the noted agents that are still alive, and still what they were."""
     return {
         host: pid
         for host, pid in noted.items()
-        if {"midflight.agent", "--name", host, token_file} <= set(_command_line(pid))
+        if {"midflight.agent", "--name", host, token_file} <= set(command_line(pid))
     }
 
 
@@ -100,15 +87,3 @@ def _python() -> list[str]:
     """This interpreter; it must not take a file in the current folder for a module of its own."""
     package = Path(midflight.__file__).resolve().parent
     return [sys.executable] if package.parent == Path.cwd() else [sys.executable, "-P"]
-
-
-def _command_line(pid: int) -> list[str]:
-    """The words of a process's command line; none if there is no such process."""
-    if _PROC.joinpath("self").exists():
-        try:
-            return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            return []
-    words = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-    done = subprocess.run(words, capture_output=True, text=True)
-    return done.stdout.split()

@@ -18,7 +18,9 @@ from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
+from midflight.deadlines import TRAINING_END
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
+from midflight.processes import kill_group
 from midflight.protocol.messages import HostsChanged
 from midflight.run.addresses import LOOPBACK, is_local, reach
 from midflight.run.agents import AgentPlan, Agents
@@ -30,12 +32,10 @@ from midflight.run.hosted import HostfileDiscovery
 from midflight.run.hosts import Hosts
 from midflight.run.interrupts import EXIT_CODES, Interrupts
 from midflight.run.options import Options
-from midflight.run.processes import kill_session
 from midflight.run.record import read_record, write_record
 from midflight.store.urls import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
-STOP_SECONDS = 4.0  # for an orderly end after the first signal
 LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
 LAST_SECONDS = 0.5  # the same, when someone waits for the end
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
@@ -222,7 +222,7 @@ class Supervisor:
         else:
             graceful = signal.SIGINT if number is signal.SIGINT else signal.SIGTERM
             self._coordinator.stop(graceful)
-        await _first_of(work, interrupts.second, timeout=STOP_SECONDS)
+        await _first_of(work, interrupts.second, timeout=TRAINING_END)
         if work.done() and not work.cancelled() and work.result() == 0:
             return 0  # it had come to its end before it heard of this
         return EXIT_CODES[number]
@@ -252,7 +252,7 @@ class Supervisor:
             await self._agents.end(patience)
             return
         for pid in self._claim.agents.values():  # found, but not taken over yet
-            kill_session(pid)
+            kill_group(pid)
 
     async def _job_is_over(self) -> bool:
         try:

@@ -8,13 +8,11 @@ and a socket; a fork of a fork becomes the standby, so that the agent adopts it.
 """
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import os
 import pkgutil
 import random
-import signal
 import socket
 import sys
 import tempfile
@@ -22,6 +20,7 @@ import time
 import warnings
 from typing import Any
 
+from midflight import prctl
 from midflight.protocol import codec
 from midflight.protocol.handover import LENGTH, READY, Work
 from midflight.runtime import as_main
@@ -29,7 +28,6 @@ from midflight.runtime import as_main
 NO_TORCH = 3  # exit code: torch cannot be imported
 CUDA_TOUCHED = 4  # exit code: torch would refuse to use CUDA in a fork of this process
 _ADOPTION_SECONDS = 5.0
-_SET_PARENT_DEATH_SIGNAL = 1
 
 
 def main() -> None:
@@ -146,9 +144,7 @@ def settle(agent: int) -> int:
         if time.monotonic() > deadline:
             os._exit(1)
         time.sleep(0.0002)
-    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != agent:
-        os._exit(1)
+    prctl.die_with(agent)
     return os.getpid()
 
 

@@ -28,8 +28,7 @@ from midflight.protocol.views import (
     ServerView,
 )
 from midflight.server import bodies, job_routes, polling_routes, server_routes
-from midflight.server.answers import guarded, http_error
-from midflight.server.api import Api
+from midflight.server.api import Api, guarded, http_error
 
 PREFIX = "/api/v1"
 JOB = "/jobs/{namespace}/{name}"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from midflight.deadlines import RESIZE
 from midflight.errors import ProtocolError, UsageError
 from midflight.protocol import codec
 
@@ -33,7 +34,7 @@ class ScaleBody:
     count: int = 1
     to: int | None = None
     names: tuple[str, ...] = ()
-    timeout: float = 60.0
+    timeout: float = RESIZE
     partial: bool = False
 
 

@@ -13,11 +13,11 @@ from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import DEFAULT_NAMESPACE, Kind, Spec
 from midflight.controller.spec_check import check, refusal
 from midflight.controller.state import Cluster, Job
+from midflight.deadlines import LONGEST_RESIZE
 from midflight.errors import NotFound, Refused, UsageError
 from midflight.protocol import codec
 from midflight.protocol.views import PrunedView
-from midflight.server.answers import read_json
-from midflight.server.api import Api, find_job, find_operation, key_of
+from midflight.server.api import Api, find_job, find_operation, key_of, read_json
 from midflight.server.bodies import (
     ChaosBody,
     EventsQuery,
@@ -29,7 +29,6 @@ from midflight.server.bodies import (
     read_query,
 )
 
-LONGEST = 86400  # seconds for a scale operation
 CHAOS = ("kill", "stop", "cont", "cut")
 
 
@@ -149,8 +148,8 @@ async def _delete_if_finished(api: Api, pruned: PrunedView) -> bool:
 
 
 def _scaling(job: Job, body: ScaleBody, now: float) -> ScaleAsked:
-    if not 0 < body.timeout <= LONGEST:
-        raise UsageError(f"wanted a timeout of 1 to {LONGEST} seconds, got {body.timeout:g}")
+    if not 0 < body.timeout <= LONGEST_RESIZE:
+        raise UsageError(f"wanted a timeout of 1 to {LONGEST_RESIZE} seconds, got {body.timeout:g}")
     if wrong := objection(job, body.kind, body.count, body.names, body.to):
         raise Refused(wrong)
     kind, count = resolve(job, body.kind, body.count, body.names, body.to)

@@ -15,8 +15,7 @@ from midflight.backends.local.interface import LogQuery
 from midflight.controller.state import Job, Phase
 from midflight.controller.views import operation_view
 from midflight.errors import NotFound, TimedOut, UsageError
-from midflight.server.answers import CallerGone
-from midflight.server.api import Api, find_operation, key_of
+from midflight.server.api import Api, CallerGone, find_operation, key_of
 from midflight.server.bodies import OperationQuery, WaitQuery, nearest, read_query
 from midflight.server.waiters import Waiters
 

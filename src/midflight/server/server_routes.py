@@ -22,8 +22,7 @@ from midflight.controller.events import (
 from midflight.controller.views import time_text
 from midflight.errors import UsageError
 from midflight.protocol.views import ServerView
-from midflight.server.answers import read_json
-from midflight.server.api import Api, find_node
+from midflight.server.api import Api, find_node, read_json
 from midflight.server.bodies import NodesBody, nearest, read
 
 ACTIONS: dict[str, Callable[[float, str], Event]] = {

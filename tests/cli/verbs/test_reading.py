@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from midflight import durations
-from midflight.cli import common_flags, flags, job_types, output, program, timestamps
+from midflight.cli import common_flags, flags, job_types, messages, output
 from midflight.errors import UsageError
 
 
@@ -34,11 +34,11 @@ def test_ages_are_shown_in_one_unit_rounded_down(seconds: float, shown: str) -> 
 
 
 def test_moments_are_read_in_every_zone_and_refused_otherwise() -> None:
-    assert timestamps.epoch("1970-01-01T01:00:00+01:00") == 0.0
-    assert timestamps.epoch("1970-01-01T00:00:01Z") == 1.0
-    assert timestamps.age(None) == "N/A"
+    assert output.epoch("1970-01-01T01:00:00+01:00") == 0.0
+    assert output.epoch("1970-01-01T00:00:01Z") == 1.0
+    assert output.age(None) == "N/A"
     with pytest.raises(UsageError, match="RFC 3339"):
-        timestamps.epoch("yesterday")
+        output.epoch("yesterday")
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_program_goes_by_the_name_it_was_called(
     called: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [called, "list"])
-    assert program.name() == name
+    assert messages.program() == name
 
 
 def test_common_flags_are_taken_from_the_front_only() -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from midflight.agent.prctl import die_with
+from midflight.prctl import die_with
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0

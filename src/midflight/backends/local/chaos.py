@@ -3,16 +3,28 @@
 Its keeper is spared, as the machine would be: it sees the end and writes it down. `stop` and `cont`
 reach every process of the instance, those in sessions of their own included, where /proc tells, and
 so does `cut`.
+
+Connections are cut from outside, as a network that fails does. Each socket is borrowed through a
+handle on the process, which Linux allows to whoever may debug it, and shut down: both ends see a
+broken connection, and nobody is killed. What the process dials afterwards works again. Unix sockets
+and sockets that only listen are left alone.
 """
 
+import contextlib
+import ctypes
+import errno
+import os
 import signal
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from midflight.backends.local import identity, keeper
-from midflight.backends.local.network_cut import cut
 from midflight.backends.local.reports import State, read_state
 from midflight.errors import Refused, UsageError
 
+_PIDFD_GETFD = 438  # the same on every architecture that is left
 ROUNDS = 3  # for those who are born while the others are stopped
 
 
@@ -39,3 +51,56 @@ def _send_all(state: State, number: int) -> None:
         for pid in set(identity.living(state.mark)) - reached:
             reached.add(pid)
             keeper.send(pid, number)
+
+
+def cut(pid: int, port: int | None = None) -> int:
+    """How many connections of the process were cut; Refused where that cannot be done.
+
+    `port`: only those to this port.
+    """
+    if sys.platform != "linux":
+        raise Refused("connections of another process can be cut on Linux only")
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return 0
+    try:
+        return sum(_cut_one(handle, number, port) for number in _sockets(pid))
+    finally:
+        os.close(handle)
+
+
+def _sockets(pid: int) -> Iterator[int]:
+    with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if entry.readlink().name.startswith("socket:"):
+                    yield int(entry.name)
+
+
+def _cut_one(handle: int, number: int, port: int | None) -> bool:
+    borrowed = _borrow(handle, number)
+    if borrowed < 0:
+        return False
+    with socket.socket(fileno=borrowed) as sock:
+        if sock.family not in (socket.AF_INET, socket.AF_INET6):
+            return False
+        try:
+            if port not in (None, sock.getpeername()[1]):
+                return False
+            sock.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it is not connected to anybody
+            return False
+    return True
+
+
+def _borrow(handle: int, number: int) -> int:
+    """A descriptor of ours for one of theirs; -1 if it is closed by now."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = int(libc.syscall(_PIDFD_GETFD, handle, number, 0))
+    if found < 0 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+        raise Refused(
+            "this system does not let one process of yours cut the connections of another "
+            f"({os.strerror(ctypes.get_errno())}); `chaos stop` makes an instance fall silent"
+        )
+    return found

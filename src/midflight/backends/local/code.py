@@ -9,10 +9,8 @@ Where the code shows up in the working directory is `code_link.py`'s business.
 import asyncio
 import contextlib
 import json
-import os
 import re
 import shutil
-import signal
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from midflight.atomic_file import write
 from midflight.controller.spec import HIDDEN, Spec
 from midflight.errors import JobFailed
+from midflight.processes import kill_group
 
 SECONDS = 600.0  # for a whole fetch
 NOTE = "code.json"
@@ -230,8 +229,7 @@ class _Tool:
             ) from None
         finally:
             if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                kill_group(process.pid)
                 await process.wait()
 
     def _complaint(self, program: str, code: int, errors: str) -> str:

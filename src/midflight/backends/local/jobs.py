@@ -17,6 +17,7 @@ from midflight.backends.local.folder import JobFolder
 from midflight.backends.local.plan import Site
 from midflight.backends.local.processes import Keepers
 from midflight.backends.local.reports import has_keeper
+from midflight.backoff import LOOK
 from midflight.controller.state import Cluster, Job
 
 KILL_SECONDS = 20.0  # for what is left of a job that is being removed
@@ -81,7 +82,7 @@ class Jobs:
             await self._keepers.stop(path, 0.0)
         deadline = time.monotonic() + KILL_SECONDS
         while left and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK)
             left = [path for path in left if has_keeper(path)]
 
     # --- code -------------------------------------------------------------------------------

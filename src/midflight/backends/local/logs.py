@@ -14,9 +14,9 @@ from pathlib import Path
 
 from midflight.backends.local.interface import LogQuery
 from midflight.backends.local.log_file import LogReader
+from midflight.backoff import LOOK_RARELY
 from midflight.errors import NotFound
 
-LOOK_SECONDS = 0.2
 BATCH = 128 << 10
 
 
@@ -33,7 +33,7 @@ async def read(
                 yield batch
             if last:
                 return
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_RARELY)
     finally:
         merged.close()
 

@@ -8,7 +8,6 @@ this object can be thrown away and made anew at any time.
 import asyncio
 import logging
 import os
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from midflight.backends import words
-from midflight.backends.local import chaos, code, devices, logs
+from midflight.backends.local import chaos, code, logs, nodes
 from midflight.backends.local.errands import Errands
 from midflight.backends.local.folder import InstanceFolders
 from midflight.backends.local.instances import Instances
@@ -52,11 +51,7 @@ class LocalMachine:
         self._cluster = Cluster()  # as of the last order
 
     def nodes(self) -> tuple[Node, ...]:
-        """This machine, with its GPUs or, where it has none, CPU slots that serve as such."""
-        name, gpus = socket.gethostname(), devices.gpu_count()
-        labels = {"kubernetes.io/hostname": name}
-        slots = gpus or devices.cpu_slots()
-        return (Node(name, "127.0.0.1", slots, labels, virtual=not gpus),)
+        return (nodes.own_node(),)
 
     def gpus(self, node: Node) -> list[GpuView]:
         if node.virtual:
@@ -68,7 +63,7 @@ class LocalMachine:
                 "memoryUsed": each.memory_used,
                 "memoryTotal": each.memory_total,
             }
-            for index, each in devices.gpu_metrics().items()
+            for index, each in nodes.gpu_metrics().items()
         ]
 
     async def close(self) -> None:

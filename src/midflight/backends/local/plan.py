@@ -14,8 +14,8 @@ from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Kind, Spec
 from midflight.controller.state import Cluster, Instance, Job, Node, Role
+from midflight.deadlines import GRACE
 
-GRACE = 30.0  # seconds between SIGTERM and SIGKILL when nobody has said otherwise
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 _OURS = "MIDFLIGHT_"
 

@@ -1,7 +1,7 @@
 """Being told when a process ends that need not be a child.
 
 The kernel's handles of processes do it where there are some (Linux since 5.3); elsewhere, or when
-there are no file descriptors left for them, processes are looked at twice a second.
+there are no file descriptors left for them, processes are looked at now and then.
 """
 
 import asyncio
@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from midflight.backends.local.identity import is_same
-
-LOOK_SECONDS = 0.5
+from midflight.backoff import LOOK_RARELY
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Watch:
         elif watched.handle >= 0:
             loop.add_reader(watched.handle, self._has_ended, name, watched)
         elif self._looking is None:
-            self._looking = loop.call_later(LOOK_SECONDS, self._look)
+            self._looking = loop.call_later(LOOK_RARELY, self._look)
 
     def drop(self, name: str) -> None:
         watched = self._table.pop(name, None)
@@ -72,6 +71,6 @@ class Watch:
         looked_at = [(n, w) for n, w in self._table.items() if w.handle < 0]
         gone = [(n, w) for n, w in looked_at if not is_same(w.pid, w.started)]
         if len(gone) < len(looked_at):
-            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+            self._looking = asyncio.get_running_loop().call_later(LOOK_RARELY, self._look)
         for name, watched in gone:
             self._has_ended(name, watched)

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 
 from midflight.arguments import Parser
-from midflight.cli import flags, program
+from midflight.cli import flags, messages
 from midflight.cli.verbs import VERBS, load
 from midflight.errors import UsageError
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
 def everything() -> argparse.ArgumentParser:
     """One parser that has all verbs below it."""
-    made = Parser(prog=program.name())
+    made = Parser(prog=messages.program())
     verbs = made.add_subparsers()
     for verb, what in VERBS.items():
         parent = load(verb).parser()
@@ -45,7 +45,7 @@ def _offer_names(verb: argparse.ArgumentParser) -> None:
     for action in verb._actions:  # argparse has no public list of them
         kind = _KINDS.get(str(action.metavar))
         if kind is not None:
-            vars(action)["complete"] = cmd(f"{program.name()} names {kind} 2>/dev/null")
+            vars(action)["complete"] = cmd(f"{messages.program()} names {kind} 2>/dev/null")
 
 
 def parser() -> flags.VerbParser:

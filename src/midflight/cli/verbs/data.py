@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, TypedDict
 
-from midflight.cli import flags, messages, output, timestamps
+from midflight.cli import flags, messages, output
 from midflight.cli.cluster import kubernetes
 from midflight.cli.output import table
 
@@ -56,7 +56,7 @@ def as_text(found: Sequence[VolumeView], namespaces: bool) -> str:
             each["accessMode"],
             each["description"],
             each["owner"],
-            timestamps.age(each["createTime"]),
+            output.age(each["createTime"]),
         )
         for each in found
     ]

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from midflight.arguments import Parser, seconds
-from midflight.cli import program
+from midflight.cli import messages
 from midflight.cli.cluster import connect, connect_if_running
 from midflight.console import say
 from midflight.deadlines import SERVER_END
@@ -62,7 +62,7 @@ def _go_on(count: int) -> str:
 
 def parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog=f"{program.name()} down", description="Stops your server; jobs keep running."
+        prog=f"{messages.program()} down", description="Stops your server; jobs keep running."
     )
     parser.add_argument("--jobs", action="store_true", help="delete all jobs first")
     parser.add_argument(

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from midflight import durations
-from midflight.cli import flags, jobs, output, timestamps
+from midflight.cli import flags, jobs, output
 from midflight.cli.cluster import connect
 from midflight.cli.job_tables import (
     Usage,
@@ -17,8 +17,7 @@ from midflight.cli.job_tables import (
     head,
     more,
 )
-from midflight.cli.output import section
-from midflight.cli.watch import add_watch, show
+from midflight.cli.output import add_watch, section, show
 from midflight.errors import UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, InstanceView, OperationView
@@ -96,7 +95,7 @@ def _operations(found: Sequence[OperationView]) -> str:
             each["from"],
             each["to"],
             each["progress"],
-            timestamps.age(each["createTime"]),
+            output.age(each["createTime"]),
             each["message"] or "-",
         )
         for each in found

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 
 from midflight import durations
-from midflight.cli import flags, job_types, jobs, output, timestamps
+from midflight.cli import flags, job_types, jobs, output
 from midflight.cli.cluster import connect
 from midflight.cli.job_tables import ENDED, HOLDING
-from midflight.cli.output import table
-from midflight.cli.watch import add_watch, show
+from midflight.cli.output import add_watch, show, table
 from midflight.protocol.views import JobSummary
 
 _COLUMNS = ("NAME", "STATUS", "TRAINER", "AGE", "NODE")
@@ -56,7 +55,7 @@ def _row(job: JobSummary, namespaces: bool, wide: bool) -> tuple[object, ...]:
         job["name"],
         job["status"],
         job["trainer"],
-        timestamps.age(job["createTime"]),
+        output.age(job["createTime"]),
         "N/A" if job["status"] in ENDED else job["node"],
         *more,
     )

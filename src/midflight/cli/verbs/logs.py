@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
 from midflight import durations
-from midflight.cli import flags, jobs, messages, timestamps
+from midflight.cli import flags, jobs, messages, output
 from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.long_poll import until
 from midflight.errors import ConnectionLost, NotFound, Refused, UsageError
@@ -61,7 +61,7 @@ def _since(options: Namespace) -> float:
     if options.since and options.since_time:
         raise UsageError("wanted --since or --since-time, got both")
     if options.since_time:
-        return timestamps.epoch(options.since_time)
+        return output.epoch(options.since_time)
     if not options.since:
         return 0.0
     if not _SINCE.fullmatch(options.since):

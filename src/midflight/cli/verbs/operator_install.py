@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from midflight.arguments import count_from
-from midflight.cli import flags, messages, output, program
+from midflight.cli import flags, messages, output
 from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.errors import Refused
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     done = install(connect(options), namespace, operator, options)
     output.data(options.output, [asdict(one) for one in done], (one.what for one in done))
     messages.info(
-        f"The operator is installed in {namespace}; see `{program.name()} operator status`"
+        f"The operator is installed in {namespace}; see `{messages.program()} operator status`"
     )
     return 0
 
@@ -75,7 +75,7 @@ def _former(operators: "Iterable[Operator]", namespace: str, scope: str) -> "Ope
             raise Refused(
                 f"an operator in {one.namespace} runs the jobs of "
                 f"{one.scope or 'all namespaces'} already, and a second one would run them too; "
-                f"remove it first: `{program.name()} operator uninstall -n {one.namespace} "
+                f"remove it first: `{messages.program()} operator uninstall -n {one.namespace} "
                 "--keep-jobs`"
             )
     return found

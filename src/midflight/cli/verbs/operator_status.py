@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from midflight.cli import flags, output, program
+from midflight.cli import flags, messages, output
 from midflight.cli.operators import connect, verb
 from midflight.cli.output import table
 from midflight.errors import NotFound
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     if not output.data(options.output, whole, (one.namespace for one in operators)):
         print(as_text(f"{server} (Kubernetes {version})", operators, kinds))
     if not operators:
-        raise NotFound(f"no operator is installed; `{program.name()} operator install` does it")
+        raise NotFound(f"no operator is installed; `{messages.program()} operator install` does it")
     return 0 if all(one.ready and one.leader for one in operators) else 1
 
 

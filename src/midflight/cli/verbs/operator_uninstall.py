@@ -8,7 +8,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from midflight.cli import flags, program
+from midflight.cli import flags, messages
 from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.errors import NotFound, Refused, UsageError
@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
     keep = options.keep_jobs
     done = print_each(removal.remove(connection, namespace, scope, keep, last), options.output)
     if not done:
-        raise NotFound(f"{namespace} has no operator; see `{program.name()} operator status`")
+        raise NotFound(f"{namespace} has no operator; see `{messages.program()} operator status`")
     return 0
 
 

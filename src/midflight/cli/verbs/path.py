@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from midflight.cli import flags, jobs, program
+from midflight.cli import flags, jobs, messages
 from midflight.cli.cluster import connect
 from midflight.errors import UsageError
 
@@ -14,7 +14,7 @@ def main(argv: Sequence[str]) -> int:
     if not job["folder"]:
         raise UsageError(
             f"the job {options.job} is on a cluster, and has no folder here; look into its pods "
-            f"with `{program.name()} attach {options.job}`"
+            f"with `{messages.program()} attach {options.job}`"
         )
     folder = Path(job["folder"])
     if options.instance:

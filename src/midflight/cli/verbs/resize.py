@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Sequence
 
 from midflight.arguments import count_from
-from midflight.cli import flags, program, scale_operations
+from midflight.cli import flags, messages, scale_operations
 from midflight.cli.cluster import is_kubernetes
 from midflight.cli.runs import choose_training, client_of, is_live_run
 from midflight.console import say
 from midflight.coordinator.client import Patience
 from midflight.errors import JobFailed, Unreachable, UsageError
 from midflight.protocol.messages import ResizeRequested
-from midflight.run.saved import OVER, last_status
+from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir
 
 PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon
@@ -38,7 +38,7 @@ def _resize_job(options: argparse.Namespace, namespace: str) -> int:
     if options.to is None:
         raise UsageError(
             f"{options.name} is a job, which has workers: give --to N, or use "
-            f"`{program.name()} scaleout` or `scalein` (its --pod-names chooses them)"
+            f"`{messages.program()} scaleout` or `scalein` (its --pod-names chooses them)"
         )
     options.namespace = namespace
     wish = {"to": options.to, "timeout": options.timeout, "partial": options.partial}
@@ -57,7 +57,7 @@ def _resize_run(options: argparse.Namespace, folder: RunDir) -> int:
             return 0
         ended = asyncio.run(client.resize(request, say, PATIENCE))
     except Unreachable as error:
-        see = f"`{program.name()} status {options.name}` shows how it stands"
+        see = f"`{messages.program()} status {options.name}` shows how it stands"
         raise JobFailed(f"{error}; {see}") from None
     if not ended.ok:
         raise JobFailed(ended.detail)

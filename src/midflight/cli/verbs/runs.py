@@ -15,7 +15,7 @@ from midflight import durations
 from midflight.cli import flags, output
 from midflight.cli.runs import Training, client_of, known_runs
 from midflight.errors import MidflightError
-from midflight.run.saved import OVER, last_status
+from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir
 
 _COLUMNS = ("NAME", "STATUS", "MEMBERS", "STEP", "AGE", "COMMAND")

@@ -8,17 +8,15 @@ import asyncio
 from collections.abc import Sequence
 
 from midflight import durations
-from midflight.cli import flags, program
+from midflight.backoff import LOOK
+from midflight.cli import flags, messages
 from midflight.cli.runs import client_of, known_run
+from midflight.deadlines import RUN_GONE
 from midflight.errors import JobFailed, Unreachable
 from midflight.run.claim import end_abandoned, has_launcher
 from midflight.run.processes import find_agents
-from midflight.run.record import read_record
-from midflight.run.saved import OVER, last_status
+from midflight.run.record import OVER, last_status, read_record
 from midflight.rundir import RunDir
-
-TIMEOUT = 60.0
-_PAUSE = 0.1
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,14 +31,14 @@ def main(argv: Sequence[str]) -> int:
     except TimeoutError:
         raise JobFailed(
             f"the run {options.run} has not ended within {options.timeout:g} s; "
-            f"`{program.name()} status {options.run}` shows how it stands"
+            f"`{messages.program()} status {options.run}` shows how it stands"
         ) from None
     print(f"the run {options.run} has ended")
     return 0
 
 
 async def _stop(folder: RunDir, timeout: float) -> None:
-    reason = f"stopped by `{program.name()} stop`"
+    reason = f"stopped by `{messages.program()} stop`"
     async with asyncio.timeout(timeout):
         while True:
             try:
@@ -50,9 +48,9 @@ async def _stop(folder: RunDir, timeout: float) -> None:
                 if not has_launcher(folder):
                     end_abandoned(folder, reason)
                     break
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(LOOK)
         while not _is_over(folder):  # noqa: ASYNC110 - other processes end without an event
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(LOOK)
 
 
 def _is_over(folder: RunDir) -> bool:
@@ -69,7 +67,7 @@ def parser() -> flags.VerbParser:
     made.add_argument(
         "--timeout",
         type=durations.parse,
-        default=TIMEOUT,
+        default=RUN_GONE,
         metavar="TIME",
         help="how long to wait for its end (default 1m)",
     )

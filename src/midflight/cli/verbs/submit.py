@@ -19,7 +19,6 @@ from midflight.cli import (
     job_types,
     messages,
     output,
-    program,
     submit_flags,
 )
 from midflight.cli.cluster import connect, is_kubernetes
@@ -122,7 +121,8 @@ def _submit(spec: Spec, options: argparse.Namespace) -> int:
     where = "" if spec.namespace == DEFAULT_NAMESPACE else f" -n {spec.namespace}"
     messages.info(f"The Job {name} has been submitted successfully")
     messages.info(
-        f"You can run `{program.name()} get {name} --type {kind}{where}` to check the job status"
+        f"You can run `{messages.program()} get {name} --type {kind}{where}` "
+        "to check the job status"
     )
     return _ended(client, job, options.timeout) if options.wait else 0
 
@@ -144,7 +144,9 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _ended(client: ClusterApi, job: JobView, timeout: float) -> int:
-    left = f"The Job {job['name']} goes on; `{program.name()} delete {job['name']}` would end it"
+    left = (
+        f"The Job {job['name']} goes on; `{messages.program()} delete {job['name']}` would end it"
+    )
     ended = until(client, job["namespace"], job["name"], "finished", timeout, left)
     if ended is None:
         raise JobFailed(f"the job {job['name']} was deleted before it was over")

@@ -8,11 +8,10 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from midflight.arguments import Parser
-from midflight.cli import common_flags, flags, jobs, output, timestamps
+from midflight.cli import common_flags, flags, jobs, output
 from midflight.cli.cluster import connect
 from midflight.cli.job_tables import HOLDING, Usage, gpu_row, gpu_sum, gpu_usage, head
-from midflight.cli.output import fields, section, table
-from midflight.cli.watch import add_watch, show
+from midflight.cli.output import add_watch, fields, section, show, table
 from midflight.errors import NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobSummary, JobView, NodeView
@@ -200,7 +199,7 @@ def _job_table(found: Sequence[JobSummary], namespaces: bool) -> str:
             job["name"],
             job["status"],
             job["trainer"],
-            timestamps.age(job["createTime"]),
+            output.age(job["createTime"]),
             job["requestGPUs"],
             job["allocatedGPUs"],
             job["node"],

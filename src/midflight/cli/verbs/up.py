@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 
 from midflight.arguments import Parser, count_from
-from midflight.cli import program
+from midflight.cli import messages
 from midflight.cli.cluster import connect
 from midflight.cli.output import table
 from midflight.console import say
@@ -45,7 +45,7 @@ def _note(nodes: Sequence[NodeView]) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = Parser(prog=f"{program.name()} up", description="Starts your server.")
+    parser = Parser(prog=f"{messages.program()} up", description="Starts your server.")
     parser.add_argument(
         "--nodes",
         metavar="N",

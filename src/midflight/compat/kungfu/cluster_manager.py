@@ -34,7 +34,7 @@ from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
 from midflight.run.dial import call_async
 from midflight.run.interrupts import handled
-from midflight.run.saved import last_status
+from midflight.run.record import last_status
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"

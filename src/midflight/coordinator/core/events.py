@@ -7,12 +7,12 @@ from midflight.protocol.messages import RunningMember
 
 
 @dataclass(frozen=True)
-class Event:
+class _Event:
     now: float
 
 
 @dataclass(frozen=True)
-class Ticked(Event):
+class Ticked(_Event):
     """Time has passed; `beats` holds what members said since the last tick."""
 
     beats: "dict[str, Beating]"
@@ -29,7 +29,7 @@ class Beating:
 
 
 @dataclass(frozen=True)
-class HostJoined(Event):
+class HostJoined(_Event):
     host: str
     slots: int
     address: str
@@ -39,7 +39,7 @@ class HostJoined(Event):
 
 
 @dataclass(frozen=True)
-class HostLost(Event):
+class HostLost(_Event):
     """The agent's connection is gone."""
 
     host: str
@@ -47,45 +47,45 @@ class HostLost(Event):
 
 
 @dataclass(frozen=True)
-class HostNoticed(Event):
+class HostNoticed(_Event):
     host: str
     notice: float
 
 
 @dataclass(frozen=True)
-class HostsListed(Event):
+class HostsListed(_Event):
     """Discovery says which hosts there are."""
 
     hosts: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Started(Event):
+class Started(_Event):
     member: str
     pid: int
 
 
 @dataclass(frozen=True)
-class NotStarted(Event):
+class NotStarted(_Event):
     member: str
     reason: str
 
 
 @dataclass(frozen=True)
-class Exited(Event):
+class Exited(_Event):
     member: str
     code: int
     tail: str
 
 
 @dataclass(frozen=True)
-class Probed(Event):
+class Probed(_Event):
     member: str
     state: str
 
 
 @dataclass(frozen=True)
-class Joined(Event):
+class Joined(_Event):
     member: str
     pid: int
     generation: int
@@ -94,12 +94,12 @@ class Joined(Event):
 
 
 @dataclass(frozen=True)
-class Disconnected(Event):
+class Disconnected(_Event):
     member: str
 
 
 @dataclass(frozen=True)
-class Ready(Event):
+class Ready(_Event):
     member: str
     generation: int
     step: int
@@ -107,21 +107,21 @@ class Ready(Event):
 
 
 @dataclass(frozen=True)
-class NotReady(Event):
+class NotReady(_Event):
     member: str
     generation: int
     reason: str
 
 
 @dataclass(frozen=True)
-class Settled(Event):
+class Settled(_Event):
     member: str
     generation: int
     step: int
 
 
 @dataclass(frozen=True)
-class Broke(Event):
+class Broke(_Event):
     member: str
     generation: int
     step: int
@@ -129,30 +129,38 @@ class Broke(Event):
 
 
 @dataclass(frozen=True)
-class Noticed(Event):
+class Noticed(_Event):
     member: str
     notice: float
 
 
 @dataclass(frozen=True)
-class Finished(Event):
+class Finished(_Event):
     member: str
     step: int
 
 
 @dataclass(frozen=True)
-class Failed(Event):
+class Failed(_Event):
     member: str
     error: str
     kind: str
 
 
 @dataclass(frozen=True)
-class Asked(Event):
+class Asked(_Event):
     request: Request
 
 
 @dataclass(frozen=True)
-class StopAsked(Event):
+class StopAsked(_Event):
     reason: str
     code: int  # 0: training is done, and its members are let go as at its end
+
+
+HostEvent = HostJoined | HostLost | HostNoticed | HostsListed
+ProcessEvent = Started | NotStarted | Probed  # of a member that is known, like those below
+MemberEvent = Disconnected | Ready | NotReady | Settled | Noticed | Finished | Failed
+Event = (
+    Ticked | HostEvent | Joined | Exited | Broke | ProcessEvent | MemberEvent | Asked | StopAsked
+)

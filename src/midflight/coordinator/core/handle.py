@@ -1,12 +1,12 @@
 """`handle(state, event) -> (state, commands)`: the coordinator's whole judgement.
 
-One small function per event; `_advance` ends each with what is due next. The order of events is the
-order in which the shell noticed them; nothing here depends on a clock but through `event.now`.
+The event is taken in, then `_advance` does what is due next. What concerns a host or member that is
+no more is stale and changes nothing. The order of events is the order in which the shell noticed
+them; nothing here depends on a clock but through `event.now`.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import assert_never
 
 from midflight.coordinator.core import (
     arrivals,
@@ -29,6 +29,7 @@ from midflight.coordinator.core.state import (
     Change,
     ChangeStage,
     Ended,
+    MemberState,
     Mode,
     Phase,
     Request,
@@ -43,10 +44,88 @@ OWN_SIZES = ("growth", "shrink")  # people's requests come first
 def handle(state: State, event: events.Event) -> tuple[State, list[Command]]:
     draft = Draft(state, event.now)
     liveness.excuse_own_pause(draft)
-    _HANDLERS[type(event)](draft, event)
+    _take_in(draft, event)
     if draft.state.phase not in OVER:
         _advance(draft)
     return draft.state, draft.commands
+
+
+def _take_in(draft: Draft, event: events.Event) -> None:
+    match event:
+        case events.Ticked():
+            _ticked(draft, event)
+        case events.Joined():
+            arrivals.joined(draft, event)
+            _all_finished(draft)
+        case events.Exited():
+            _exited(draft, event)
+        case events.Broke():
+            liveness.broke(draft, event.generation, event.reason)
+        case events.Asked():
+            _asked(draft, event)
+        case events.StopAsked():
+            _stop_asked(draft, event)
+        case _ if isinstance(event, events.HostEvent):
+            _about_host(draft, event)
+        case _:
+            member = draft.state.members.get(event.member)
+            if member is None:
+                return
+            if isinstance(event, events.ProcessEvent):
+                _about_process(draft, event, member)
+            else:
+                _about_member(draft, event, member)
+
+
+def _about_host(draft: Draft, event: events.HostEvent) -> None:
+    match event:
+        case events.HostJoined():
+            arrivals.host_joined(draft, event)
+        case events.HostLost():
+            if event.host in draft.state.hosts:
+                liveness.host_hung_up(draft, event.host, dead=event.dead)
+        case events.HostNoticed():
+            _host_noticed(draft, event)
+        case events.HostsListed():
+            hosts.listed(draft, event.hosts)
+        case _:
+            assert_never(event)
+
+
+def _about_process(draft: Draft, event: events.ProcessEvent, member: MemberState) -> None:
+    match event:
+        case events.Started():
+            member = draft.set_member(event.member, pid=event.pid)
+            if draft.state.phase is Phase.RESTARTING:  # the order to stop came before there was it
+                draft.stop(member, restarts.STOP_GRACE)
+        case events.NotStarted():
+            _not_started(draft, event, member)
+        case events.Probed():
+            liveness.probed(draft, event.member, event.state)
+        case _:
+            assert_never(event)
+
+
+def _about_member(draft: Draft, event: events.MemberEvent, member: MemberState) -> None:
+    match event:
+        case events.Disconnected():
+            _disconnected(draft, member)
+        case events.Ready():
+            _ready(draft, event, member)
+        case events.NotReady():
+            resize.not_ready(draft, event.member, event.generation, event.reason)
+        case events.Settled():
+            arrivals.settle(draft, event.member, event.generation, event.step)
+            _all_finished(draft)
+        case events.Noticed():
+            _noticed(draft, event)
+        case events.Finished():
+            draft.set_member(event.member, finished=True, step=event.step, moved_at=draft.now)
+            _all_finished(draft)
+        case events.Failed():
+            _failed(draft, event)
+        case _:
+            assert_never(event)
 
 
 def _advance(draft: Draft) -> None:
@@ -108,12 +187,6 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
         draft.set(queue=tuple(r for r in draft.state.queue if r not in expired))
 
 
-def _host_lost(draft: Draft, event: events.HostLost) -> None:
-    if event.host not in draft.state.hosts:
-        return
-    liveness.host_hung_up(draft, event.host, dead=event.dead)
-
-
 def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
     if event.host in draft.state.hosts:
         draft.set_host(event.host, leaving=True, notice_until=draft.now + event.notice)
@@ -123,21 +196,7 @@ def _host_noticed(draft: Draft, event: events.HostNoticed) -> None:
             resize.make_way(draft)
 
 
-def _hosts_listed(draft: Draft, event: events.HostsListed) -> None:
-    hosts.listed(draft, event.hosts)
-
-
-def _started(draft: Draft, event: events.Started) -> None:
-    if event.member in draft.state.members:
-        member = draft.set_member(event.member, pid=event.pid)
-        if draft.state.phase is Phase.RESTARTING:  # the order to stop came before there was it
-            draft.stop(member, restarts.STOP_GRACE)
-
-
-def _not_started(draft: Draft, event: events.NotStarted) -> None:
-    member = draft.state.members.get(event.member)
-    if member is None:
-        return
+def _not_started(draft: Draft, event: events.NotStarted, member: MemberState) -> None:
     nobody = not any(m.pid for m in draft.state.members.values())
     if draft.state.hosts[member.host].leaving:  # not the command's fault
         gone(draft, [event.member], KILLED, event.reason)
@@ -173,71 +232,37 @@ def _remember_failure(draft: Draft, end: Ended) -> None:
         draft.set(first_failure=end if end.code else first)
 
 
-def _joined(draft: Draft, event: events.Joined) -> None:
-    arrivals.joined(draft, event)
-    _all_finished(draft)
-
-
-def _disconnected(draft: Draft, event: events.Disconnected) -> None:
-    member = draft.state.members.get(event.member)
-    if member is None:
-        return
-    draft.set_member(event.member, connected=False, heard_at=draft.now)
+def _disconnected(draft: Draft, member: MemberState) -> None:
+    draft.set_member(member.name, connected=False, heard_at=draft.now)
     host = draft.state.hosts.get(member.host)
     if host is not None and host.connected and draft.state.phase not in OVER:
-        draft.set_member(event.member, probed_at=draft.now)
+        draft.set_member(member.name, probed_at=draft.now)
         draft.probe(member)
 
 
-def _probed(draft: Draft, event: events.Probed) -> None:
-    liveness.probed(draft, event.member, event.state)
-
-
-def _ready(draft: Draft, event: events.Ready) -> None:
-    if event.member in draft.state.members:
-        member = draft.state.members[event.member]
-        draft.set_member(
-            event.member,
-            step=max(member.step, event.step),
-            horizon=max(member.horizon, event.horizon),
-            heard_at=draft.now,
-        )
-        resize.ready(draft, event.member, event.generation)
-
-
-def _not_ready(draft: Draft, event: events.NotReady) -> None:
-    if event.member in draft.state.members:
-        resize.not_ready(draft, event.member, event.generation, event.reason)
-
-
-def _settled(draft: Draft, event: events.Settled) -> None:
-    if event.member in draft.state.members:
-        arrivals.settle(draft, event.member, event.generation, event.step)
-        _all_finished(draft)
-
-
-def _broke(draft: Draft, event: events.Broke) -> None:
-    liveness.broke(draft, event.generation, event.reason)
+def _ready(draft: Draft, event: events.Ready, member: MemberState) -> None:
+    draft.set_member(
+        event.member,
+        step=max(member.step, event.step),
+        horizon=max(member.horizon, event.horizon),
+        heard_at=draft.now,
+    )
+    resize.ready(draft, event.member, event.generation)
 
 
 def _noticed(draft: Draft, event: events.Noticed) -> None:
-    if event.member in draft.state.members and draft.state.phase not in OVER:
-        draft.set_member(event.member, notice_until=draft.now + event.notice)
-        named = label(draft.state, event.member)
-        draft.say(f"{named} was told to end and leaves at a step boundary")
-        awaited = any(host.awaited for host in draft.state.hosts.values())  # they may have room
-        alone = len(draft.state.members) == 1 and not awaited and not requests.room(draft)
-        if draft.state.world is not None and event.member in draft.state.world:
-            resize.make_way(draft)
-        unborn = draft.state.world is None and draft.state.forming is None
-        if unborn or alone:
-            draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
-
-
-def _finished(draft: Draft, event: events.Finished) -> None:
-    if event.member in draft.state.members:
-        draft.set_member(event.member, finished=True, step=event.step, moved_at=draft.now)
-        _all_finished(draft)
+    if draft.state.phase in OVER:
+        return
+    draft.set_member(event.member, notice_until=draft.now + event.notice)
+    named = label(draft.state, event.member)
+    draft.say(f"{named} was told to end and leaves at a step boundary")
+    awaited = any(host.awaited for host in draft.state.hosts.values())  # they may have room
+    alone = len(draft.state.members) == 1 and not awaited and not requests.room(draft)
+    if draft.state.world is not None and event.member in draft.state.world:
+        resize.make_way(draft)
+    unborn = draft.state.world is None and draft.state.forming is None
+    if unborn or alone:
+        draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
 
 
 def _all_finished(draft: Draft) -> None:
@@ -252,8 +277,6 @@ def _all_finished(draft: Draft) -> None:
 
 
 def _failed(draft: Draft, event: events.Failed) -> None:
-    if event.member not in draft.state.members:
-        return
     last = event.error.strip().splitlines()[-1] if event.error.strip() else event.kind
     draft.set_member(event.member, error=f"its script raised {last}")
     draft.set(first_error=draft.state.first_error or last)
@@ -330,27 +353,3 @@ def _stop_asked(draft: Draft, event: events.StopAsked) -> None:
         job_end.dismiss_finished(draft)
     else:
         job_end.succeed(draft)
-
-
-_HANDLERS: dict[type[events.Event], Callable[[Draft, Any], None]] = {
-    events.Ticked: _ticked,
-    events.HostJoined: arrivals.host_joined,
-    events.HostLost: _host_lost,
-    events.HostNoticed: _host_noticed,
-    events.HostsListed: _hosts_listed,
-    events.Started: _started,
-    events.NotStarted: _not_started,
-    events.Exited: _exited,
-    events.Probed: _probed,
-    events.Joined: _joined,
-    events.Disconnected: _disconnected,
-    events.Ready: _ready,
-    events.NotReady: _not_ready,
-    events.Settled: _settled,
-    events.Broke: _broke,
-    events.Noticed: _noticed,
-    events.Finished: _finished,
-    events.Failed: _failed,
-    events.Asked: _asked,
-    events.StopAsked: _stop_asked,
-}

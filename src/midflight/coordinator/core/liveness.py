@@ -30,7 +30,6 @@ PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
 STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail
 BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
 OWN_PAUSE = 1.0  # a longer one between two ticks: it was this process that did not listen
-GONE_SECONDS = 0.5  # the agent has reported the exit of a process long before that
 
 
 def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str]) -> None:

@@ -14,6 +14,7 @@ from lightkube import AsyncClient
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
+from midflight.deadlines import WATCH
 from midflight.errors import NotFound
 from midflight.kubernetes.api.errors import from_lightkube
 from midflight.kubernetes.api.fair_gate import FairGate
@@ -23,7 +24,6 @@ Object = dict[str, Any]
 SECONDS = 20.0  # for an answer
 AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
 SHARE = 16  # of those, of the jobs of one namespace
-WATCH_SECONDS = 240  # after which a watch is begun anew
 _CHUNK = 500
 
 
@@ -83,7 +83,7 @@ class AsyncConnection:
         """Changes after `version`; ends with an error, and never by itself."""
         self.requests += 1
         try:
-            more = {"resource_version": version, "server_timeout": WATCH_SECONDS}
+            more = {"resource_version": version, "server_timeout": WATCH}
             where = _where(kind, namespace, labels)
             async for what, each in self._client.watch(_resource(kind), **where, **more):
                 yield what, dict(each)

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from midflight.deadlines import WATCH
 from midflight.errors import MidflightError, NotFound, Unreachable
 from midflight.kubeconfig import Settings
 from midflight.kubernetes import names
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-WATCH_SECONDS = 240.0  # of one watch at the most; then it is begun anew
 PAGE = 500  # objects that one answer holds at the most
 _PAUSE = 0.2  # seconds before a watch that broke is begun anew
 _JSON = "application/json"
@@ -210,7 +210,7 @@ class Connection:
         """ADDED, MODIFIED and DELETED since `version`; Outdated if that is too long ago."""
         import msgspec
 
-        limit = max(1, round(min(seconds, WATCH_SECONDS)))
+        limit = max(1, round(min(seconds, WATCH)))
         query = {**params, "watch": "1", "resourceVersion": version, "timeoutSeconds": f"{limit}"}
         rest = b""
         for piece in self.pieces(path(kind, namespace), query, f"watch {plural(kind)}"):

@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
+from midflight import backoff
+from midflight.deadlines import WATCH_SILENCE
 from midflight.errors import MidflightError
-from midflight.kubernetes.api.async_connection import WATCH_SECONDS, AsyncConnection, Object
+from midflight.kubernetes.api.async_connection import AsyncConnection, Object
 
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
-SILENCE = WATCH_SECONDS + 30.0  # a watch that says nothing for so long is dead
 
 log = logging.getLogger("midflight.operator")
 
@@ -45,18 +46,17 @@ class Informer(Generic[T]):
         self._labels = labels
 
     async def run(self) -> None:
-        pause = FIRST_PAUSE
+        pauses = backoff.pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             try:
                 await self._list()
-                pause = FIRST_PAUSE
+                pauses = backoff.pauses(FIRST_PAUSE, LONGEST_PAUSE)
                 await self._follow()
             except TimeoutError:
                 log.warning("the watch on %s was silent for too long; listing again", self.kind)
             except MidflightError as error:
                 log.warning("watching %s: %s; trying again", self.kind, error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                await asyncio.sleep(next(pauses))
 
     def put(self, obj: Object) -> None:
         """What the API server has just answered: nobody has to wait for the watch to say so.
@@ -88,7 +88,7 @@ class Informer(Generic[T]):
         changes = self._api.watch(self.kind, self._namespace, self._version, self._labels)
         try:
             while True:
-                async with asyncio.timeout(SILENCE):
+                async with asyncio.timeout(WATCH_SILENCE):
                     what, obj = await anext(changes)
                 self._take(what, obj)
         except StopAsyncIteration:

@@ -20,10 +20,11 @@ from midflight.controller.scale_rules import (
     resolve,
 )
 from midflight.controller.state import Job, Operation, Phase
+from midflight.deadlines import RESIZE
 from midflight.errors import UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import fields
-from midflight.kubernetes.resources.status import SCALE_TIMEOUT, seconds_of
+from midflight.kubernetes.resources.status import seconds_of
 
 REPLICAS_TIMEOUT = 600.0  # for `kubectl scale`, which cannot say
 POD_LISTS = {names.SCALEOUT: "addPods", names.SCALEIN: "toDeletePods"}
@@ -96,7 +97,7 @@ def _request(scaler: Mapping[str, Any]) -> _Request:
 
 
 def _timeout(spec: Mapping[str, Any]) -> float:
-    return float(fields.whole(spec, "timeout", "spec") or SCALE_TIMEOUT)
+    return float(fields.whole(spec, "timeout", "spec") or RESIZE)
 
 
 def operation_of(job: Job, scaler: Mapping[str, Any]) -> Operation | None:

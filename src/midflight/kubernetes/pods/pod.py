@@ -13,6 +13,7 @@ from midflight.backends.words import in_place_of_the_shell, runs_in_workers
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, Role
+from midflight.deadlines import GRACE, JOIN
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
 from midflight.kubernetes.pods.environment import POD_IP, environment
@@ -33,9 +34,7 @@ from midflight.kubernetes.resources.templates import (
     thaw,
 )
 
-GRACE = 30  # seconds between SIGTERM and SIGKILL when the template does not say
 _LAST = 2  # of those, for the agent itself after its members are gone
-_JOIN = 86400  # seconds a worker waits for its launcher; the controller gives up long before
 _NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PYTORCH_PORT = "pytorchjob-port"  # what Kubeflow's users call the master's port
 # What the image says of both variables is kept, which a pod's `env` could not do.
@@ -55,7 +54,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     template = thaw(template_of(obj, instance.role).value)
     meta, pod = template.get("metadata", {}), template["spec"]
     pod |= {"restartPolicy": "Never", "hostname": instance.name}
-    pod.setdefault("terminationGracePeriodSeconds", GRACE)
+    pod.setdefault("terminationGracePeriodSeconds", int(GRACE))
     pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
     pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], defaults.node_loss)
     if pod.get("hostNetwork"):
@@ -171,7 +170,7 @@ def _agent(pod: dict[str, Any], job: Job, instance: Instance) -> list[str]:
         *_module("midflight.agent"),
         *("--join", launcher, "--token-file", names.TOKEN_FILE),
         *("--name", instance.name, "--slots", str(_slots(spec)), "--address", f"$({POD_IP})"),
-        *("--grace", str(grace), "--join-timeout", str(_JOIN)),
+        *("--grace", str(grace), "--join-timeout", str(JOIN)),
     ]
 
 

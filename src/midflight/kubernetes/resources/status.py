@@ -27,7 +27,6 @@ from midflight.kubernetes import names
 from midflight.protocol import codec
 
 FORMAT = 1
-SCALE_TIMEOUT = 60.0  # seconds, of a scale object that does not say
 PHASES = {
     Phase.PENDING: "Created",
     Phase.RUNNING: "Running",

@@ -12,13 +12,12 @@ from typing import Any
 
 from midflight.controller import roster, scale_rules
 from midflight.controller.state import Job, Operation
+from midflight.deadlines import LONGEST_RESIZE, RESIZE
 from midflight.errors import Exists, Refused, UsageError
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.manifests import job as manifests
 from midflight.kubernetes.verbs import lookup
 from midflight.kubernetes.verbs.wait import SCALERS
-
-LONGEST = 86400  # seconds for a scale operation
 
 
 def scale(
@@ -38,9 +37,9 @@ def wanted(job: Job, request: Mapping[str, Any], now: float) -> Operation:
     """The operation that a request comes to; Refused in the controller's words if it cannot be."""
     names, to = tuple(request.get("names") or ()), request.get("to")
     kind, count = str(request.get("kind") or ""), int(request.get("count", 1))
-    timeout = float(request.get("timeout", 60.0))
-    if not 0 < timeout <= LONGEST:
-        raise UsageError(f"wanted a timeout of 1 to {LONGEST} seconds, got {timeout:g}")
+    timeout = float(request.get("timeout", RESIZE))
+    if not 0 < timeout <= LONGEST_RESIZE:
+        raise UsageError(f"wanted a timeout of 1 to {LONGEST_RESIZE} seconds, got {timeout:g}")
     if wrong := scale_rules.objection(job, kind, count, names, to):
         raise Refused(wrong)
     kind, count = scale_rules.resolve(job, kind, count, names, to)

@@ -10,8 +10,8 @@ from typing import Any
 
 from midflight.controller import roster
 from midflight.controller.spec import shown
-from midflight.controller.state import ON_NODE, Instance, Job, Role
-from midflight.controller.views import NONE, operation_view, time_text
+from midflight.controller.state import Cluster, Instance, Job, Role
+from midflight.controller.views import NONE, instance_view, operation_view
 from midflight.kubernetes import names
 from midflight.kubernetes.names import JOB_TYPES
 from midflight.kubernetes.resources import foreign, summary
@@ -53,7 +53,9 @@ def broken_view(obj: Object, why: str, pods: Iterable[Object], now: float) -> Jo
 def instances(job: Job, pods: Mapping[str, Object], now: float) -> list[InstanceView]:
     """Those that the controller knows, then pods of the job that it does not (any more)."""
     found = [
-        _of_pod(pods[each.name], each, now) if each.name in pods else _without_pod(each, now)
+        _of_pod(pods[each.name], each, now)
+        if each.name in pods
+        else instance_view(Cluster(), each, now)
         for each in roster.in_order(job)
     ]
     others = [pod for name, pod in pods.items() if name not in job.instances]
@@ -84,27 +86,6 @@ def _of_pod(pod: Object, instance: Instance | None, now: float) -> InstanceView:
     }
 
 
-def _without_pod(instance: Instance, now: float) -> InstanceView:
-    return {
-        "name": instance.name,
-        "role": instance.role.value,
-        "status": instance.stage.value,
-        "reason": instance.reason,
-        "age": max(now - instance.created_at, 0.0),
-        "chief": instance.role is not Role.WORKER,
-        "requestGPUs": instance.gpus,
-        "devices": [],
-        "node": instance.node or NONE,
-        "nodeIP": NONE,
-        "pid": 0,
-        "restarts": max(instance.attempt - instance.first_attempt, 0),
-        "exitCode": None if instance.stage in ON_NODE else instance.exit_code,
-        "createTime": time_text(instance.created_at),
-        "startTime": _time(instance.started_at),
-        "endTime": _time(instance.ended_at),
-    }
-
-
 def job_of(pod: Object) -> str:
     return str((pod["metadata"].get("labels") or {}).get(names.JOB, ""))
 
@@ -125,7 +106,3 @@ def _order(pod: Object) -> tuple[bool, int, str]:
     index = str((pod["metadata"].get("labels") or {}).get(names.INDEX, "0"))
     is_worker = foreign.role_of(pod) == Role.WORKER.value
     return is_worker, int(index) if index.isdecimal() else 0, pod["metadata"]["name"]
-
-
-def _time(at: float | None) -> str | None:
-    return None if at is None else time_text(at)

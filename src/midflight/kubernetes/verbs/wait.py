@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable
 
 from midflight.controller.state import Job, Operation, Phase, Progress
+from midflight.deadlines import RESIZE
 from midflight.errors import NotFound, TimedOut, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object
-from midflight.kubernetes.resources.status import SCALE_TIMEOUT, seconds_of
+from midflight.kubernetes.resources.status import seconds_of
 from midflight.kubernetes.verbs import lookup
 from midflight.kubernetes.verbs.lookup import Found
 
@@ -96,7 +97,7 @@ def of_scaler(obj: Object, kind: str) -> Operation:
     request = spec.get("toAdd") or spec.get("toDelete") or {}
     refused = found.get("phase") == "ScaleFailed"
     said = [each.get("message") or "" for each in found.get("conditions") or ()]
-    timeout = float(spec.get("timeout") or SCALE_TIMEOUT)
+    timeout = float(spec.get("timeout") or RESIZE)
     return Operation(
         id=obj["metadata"]["name"],
         kind=kind,

@@ -6,10 +6,8 @@ hold copies of its sockets, and a peer would otherwise wait for a dead member un
 Which samples are loaded is the sampler's business, when is the feed's.
 """
 
-import ctypes
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,10 +17,9 @@ from typing import Any, TypedDict, Unpack
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from midflight import prctl
 from midflight.errors import DataError
 from midflight.runtime.data.sampler import ElasticBatchSampler, Issued
-
-PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +177,7 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         if sys.platform == "linux":  # elsewhere torch's own watchdog ends it, within 5 s
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            prctl.die_with_parent()
             if _is_orphan():  # its parent died before the signal was asked for
                 os._exit(1)
         if self.then is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from midflight.deadlines import CONNECT, CONNECT_EACH
 from midflight.errors import WorldChanged
 from midflight.protocol.world import World
 from midflight.runtime import torch_private
@@ -25,8 +26,6 @@ from midflight.runtime.group.sockets import SocketSet, open_sockets
 from midflight.runtime.group.waits import Waits, keep_for_ever
 
 COLLECTIVE_SECONDS = 24 * 3600.0  # hangs are found by heartbeats, never by this
-CONNECT_SECONDS = 120.0  # for those who connect to come, and
-CONNECT_SECONDS_EACH = 0.25  # for each of them: one coordinator hands out the keys of all to all
 ABORT_SECONDS = 20.0  # for NCCL; one that takes longer is left where it is
 BUILDING_SECONDS = 1.0  # a group that cannot be built does not keep the next one from it
 # What torch does by itself about a broken communicator: nothing. Else its watchdog ends the
@@ -46,7 +45,7 @@ _building = threading.Lock()  # so that sockets of two groups are not mixed up
 
 def connect_seconds(size: int) -> float:
     """How long so many members may take to connect, if no coordinator ends it earlier."""
-    return CONNECT_SECONDS + CONNECT_SECONDS_EACH * size
+    return CONNECT + CONNECT_EACH * size
 
 
 class Group:

@@ -16,7 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from midflight import descriptors, terminal
+from midflight import backoff, descriptors, terminal
+from midflight.deadlines import LINE_SILENCE, MEMBER_BEAT
 from midflight.errors import (
     ConnectionLost,
     FrameForged,
@@ -39,10 +40,6 @@ from midflight.protocol.messages import (
     RankKeysWanted,
 )
 from midflight.protocol.wire import SyncWire, dial_blocking
-
-BEAT_SECONDS = 0.2
-DEAF_SECONDS = 5.0  # without a word from the coordinator, the connection counts as lost
-REDIAL_SECONDS = (0.05, 1.0)  # first and longest pause
 
 
 class Listener(Protocol):
@@ -145,7 +142,7 @@ class Link:
             try:
                 env = self._env
                 wire = dial_blocking(
-                    env.coordinator, "member", env.member, self._secret, DEAF_SECONDS, env.run
+                    env.coordinator, "member", env.member, self._secret, LINE_SILENCE, env.run
                 )
                 # Together, or what another thread says in between is in neither of the two.
                 with self._sending:
@@ -212,7 +209,7 @@ class Link:
         self._ask_until_sent(KeySet(generation, key, value), generation)
 
     def _ask_until_sent(self, message: object, generation: int) -> None:
-        deadline = time.monotonic() + DEAF_SECONDS
+        deadline = time.monotonic() + LINE_SILENCE
         while not self.send(message):
             if generation <= self._cancelled or time.monotonic() > deadline:
                 raise WorldChanged(f"generation {generation} was given up")
@@ -277,7 +274,7 @@ class Attempts:
         """`known`: a coordinator has let this member in before, so a refusal is a stranger's."""
         self._patience = elastic_timeout
         self._known = known
-        self._pause, self._longest = REDIAL_SECONDS
+        self._pauses = backoff.pauses(*backoff.REDIAL)
         self._absence = Absence()
 
     def pause_after(self, error: MidflightError, need: str | None, now: float) -> float:
@@ -288,8 +285,7 @@ class Attempts:
             raise Unreachable(
                 f"the coordinator did not answer for {self._patience:g} s ({error})"
             ) from None
-        pause, self._pause = self._pause, min(2 * self._pause, self._longest)
-        return pause
+        return next(self._pauses)
 
 
 class Pulse:
@@ -301,7 +297,7 @@ class Pulse:
     def beat_is_due(self, now: float) -> bool:
         if now < self._next_beat:
             return False
-        self._next_beat = now + BEAT_SECONDS
+        self._next_beat = now + MEMBER_BEAT
         return True
 
     def seconds_left(self, now: float) -> float:
@@ -313,7 +309,7 @@ class Pulse:
 
     def check(self, now: float) -> None:
         """Nothing was heard just now; raises if that has been so for too long."""
-        if now - self._heard > DEAF_SECONDS:
+        if now - self._heard > LINE_SILENCE:
             raise ConnectionLost("the coordinator has gone silent")
 
 

@@ -11,11 +11,11 @@ import struct
 import time
 
 from midflight.compat.horovod.engine.requests import Asked, Told
+from midflight.deadlines import HANDSHAKE
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, WorldChanged
 from midflight.protocol import codec
 from midflight.protocol.wire import (
     FRAME_LIMIT,
-    HANDSHAKE_SECONDS,
     SyncWire,
     accept_blocking,
     greet_blocking,
@@ -101,7 +101,7 @@ def _listen(group: Group, secret: bytes) -> dict[int, Line]:
     lines: dict[int, Line] = {}
     with socket.create_server((address, 0), family=family, backlog=group.size) as listener:
         group.gather([listener.getsockname()[1]])
-        deadline = time.monotonic() + HANDSHAKE_SECONDS
+        deadline = time.monotonic() + HANDSHAKE
         try:
             while len(lines) < group.size - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
@@ -124,7 +124,7 @@ def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, 
             raise ConnectionLost("the group was cut")
         sock, _ = listener.accept()
         exempt(sock)
-        sock.settimeout(HANDSHAKE_SECONDS)
+        sock.settimeout(HANDSHAKE)
         tune(sock)
         try:
             wire, hello = accept_blocking(sock, secret)
@@ -140,7 +140,7 @@ def _dial(group: Group, port: int, secret: bytes) -> Line:
     own = group.world.members[group.rank].name
     try:
         address = (group.world.members[0].address, port)
-        sock = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
+        sock = socket.create_connection(address, timeout=HANDSHAKE)
         exempt(sock)
         tune(sock)
         wire = greet_blocking(sock, _ROLE, own, secret)

@@ -19,7 +19,7 @@ from midflight.run.hosted import MEMBER
 from midflight.run.interrupts import EXIT_CODES
 from midflight.run.main import supervise
 from midflight.run.options import Options
-from midflight.run.saved import saved_state
+from midflight.run.record import saved_state
 
 
 def run_commandline() -> None:
