@@ -12,10 +12,13 @@ PYTEST_ARGS ?=
 # Several at a time, each file (and all that is on the test cluster) by one process.
 PARALLEL := -n auto --maxprocesses 4 --dist loadgroup
 BENCH ?= all
-# For test-torch: the CPU build of one version, in an environment of its own in the cache.
+# For test-torch: one build of one version, in an environment of its own in the cache.
 VERSION ?= installed
+TORCH_BUILD ?= +cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-TORCH_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/torch-$(VERSION)
+TORCH_VENV_OF = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/torch-$(1)
+TORCH_VENV = $(call TORCH_VENV_OF,$(VERSION))
+TORCH_VERSIONS := 2.6.0 2.9.1
 LOCK_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/lock
 LOCK = $(LOCK_VENV)/bin/uv --quiet pip compile --generate-hashes --universal --python-version 3.11 \
 	--no-header --no-annotate --upgrade -c $(LOCK_VENV)/constraints.txt
@@ -26,7 +29,7 @@ TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_
 	tests/e2e/test_determinism.py
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv demo test test-fast test-torch simulate fuzz lock sbom lint format bench clean
+.PHONY: help .venv demo test test-fast test-torch test-torches simulate fuzz lock sbom lint format bench clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[.a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -78,11 +81,20 @@ test-torch: ## run what depends on torch on another one (VERSION=2.9.1, or the o
 	@$(PYTHON) -m venv $(if $(filter installed,$(VERSION)),--system-site-packages) $(TORCH_VENV)
 	@grep -v '^torch' $(CONSTRAINTS) > $(TORCH_VENV)/constraints.txt
 	@$(if $(filter installed,$(VERSION)),,$(TORCH_VENV)/bin/pip --quiet install \
-		--extra-index-url $(TORCH_INDEX) torch==$(VERSION)+cpu)
+		--extra-index-url $(TORCH_INDEX) torch==$(VERSION)$(TORCH_BUILD))
 	@$(TORCH_VENV)/bin/pip --quiet install -c $(TORCH_VENV)/constraints.txt \
 		-e . pytest pytest-timeout numpy
 	@$(TORCH_VENV)/bin/python -c 'import torch; print("torch", torch.__version__)'
 	@$(TORCH_VENV)/bin/python -m pytest --noconftest $(TORCH_TESTS) $(PYTEST_ARGS)
+
+test-torches: ## the same on each supported version whose environment is there already
+	@for version in $(TORCH_VERSIONS); do \
+		if [ -x $(call TORCH_VENV_OF,$$version)/bin/pytest ]; then \
+			$(MAKE) --no-print-directory test-torch VERSION=$$version TORCH_BUILD= || exit 1; \
+		else \
+			echo "torch $$version was not tested: \`make test-torch VERSION=$$version\` installs and tests it"; \
+		fi; \
+	done
 
 simulate: $(STAMP) ## run the core under simulated faults (ARGS="--seeds 0:2000 --for 600", or "--story SEED")
 	@$(BIN)/python -m tests.simulation $(ARGS)
