@@ -11,6 +11,7 @@ import hmac
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from midflight.backends import words
@@ -125,8 +126,7 @@ class Executor:
         self, obj: Object, job: Job, instances: Sequence[Instance]
     ) -> list[Object | UsageError]:
         return [
-            _made_or_not(lambda each=each: pods.render(obj, job, each, self.defaults))
-            for each in instances
+            _made_or_not(partial(pods.render, obj, job, each, self.defaults)) for each in instances
         ]
 
     async def _start(self, job: Job, instance: Instance, pod: Object | UsageError) -> None:
