@@ -151,7 +151,7 @@ def read(config_map: Json, where: object) -> Document:
             leases={int(name): Term(ttl, count) for name, (ttl, count) in index["leases"].items()},
             receipts=dict(index["receipts"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(
             f"{where}: somebody else has written to it ({type(error).__name__}: {error}); "
             "empty it to begin anew"

@@ -125,8 +125,9 @@ class Executor:
     def _render(
         self, obj: Object, job: Job, instances: Sequence[Instance]
     ) -> list[Object | UsageError]:
-        render = partial(pods.render, obj, job, defaults=self.defaults)
-        return [_made_or_not(partial(render, each)) for each in instances]
+        return [
+            _made_or_not(partial(pods.render, obj, job, each, self.defaults)) for each in instances
+        ]
 
     async def _start(self, job: Job, instance: Instance, pod: Object | UsageError) -> None:
         if wrong := await self._create_pod(instance.name, pod):
