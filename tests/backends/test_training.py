@@ -367,6 +367,22 @@ def test_a_run_that_nobody_expected_is_asked_all_the_same(tmp_path: Path) -> Non
     play(scene)
 
 
+def test_torchruns_are_asked_for_a_size_though_no_run_is_expected_and_leave_by_themselves(
+    tmp_path: Path,
+) -> None:
+    folder = new_run(tmp_path)
+
+    async def scene() -> None:
+        async with coordinator(folder, [DONE]) as fake:
+            dial = partial(call_async, folder)
+            assert await resize(dial, size(4, 20), print, False) == (True, DONE.detail)
+            leaving = replace(size(4, 20), members=None, leaving=("demo-worker-1",))
+            assert await resize(dial, leaving, print, False) == (True, NO_TRAINING)
+        assert len(fake.heard) == 1
+
+    play(scene)
+
+
 def test_the_status_is_what_the_coordinator_says_or_none(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
 

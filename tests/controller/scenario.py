@@ -122,12 +122,14 @@ class Scenario:
         attempt = instance.attempt
         self.tell(events.InstanceEnded(self.now, f"default/{job}", instance.name, attempt, code))
 
-    def cannot_start(self, name: str, reason: str, job: str = "job") -> None:
+    def cannot_start(
+        self, name: str, reason: str, hopeless: bool = False, job: str = "job"
+    ) -> None:
         instance = self.instance(name, job)
         self.alive.pop((f"default/{job}", instance.name), None)
         self.tell(
             events.InstanceNotStarted(
-                self.now, f"default/{job}", instance.name, instance.attempt, reason
+                self.now, f"default/{job}", instance.name, instance.attempt, reason, hopeless
             )
         )
 

@@ -239,6 +239,21 @@ def test_a_worker_that_can_never_be_started_fails_the_job_in_the_end() -> None:
     assert s.job().phase is Phase.FAILED
 
 
+def test_a_worker_whose_image_is_of_no_use_fails_a_job_that_has_not_run_and_no_other() -> None:
+    s = Scenario(held=True)
+    s.etjob(workers=1)
+    s.cannot_start("worker-0", "its image has Python 3.7", hopeless=True)
+    assert s.job().phase is Phase.FAILED
+    assert s.job().reason == "job-worker-0 could not be started: its image has Python 3.7"
+    s = Scenario(held=True)
+    s.etjob(workers=2)
+    s.deliver_all()
+    s.end("worker-1", 1)
+    s.wait(1)
+    s.cannot_start("worker-1", "its image has Python 3.7", hopeless=True)
+    assert s.job().phase is Phase.RUNNING
+
+
 def test_news_of_an_older_attempt_is_stale() -> None:
     s = Scenario()
     s.etjob()

@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from midflight.errors import Exists
+from midflight.errors import Exists, NotFound
+from midflight.kubernetes import names
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.pods import PodDefaults, dependents
 from midflight.kubernetes.pods.pod import render
@@ -26,6 +28,53 @@ class ApiServer:
         assert kind != "Secret", "the operator has no right to read it"
         owners = [{"uid": self.owner}] if self.owner else []
         return {"kind": kind, "metadata": {"name": name, "ownerReferences": owners}}
+
+
+class Budgets:
+    """An API server with a PodDisruptionBudget of the job, or with none."""
+
+    def __init__(self, least: int | None, api: str = "policy/v1") -> None:
+        self.least, self.api = least, api
+        self.written: list[int] = []
+
+    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Json:
+        if self.least is None or api != self.api:
+            raise NotFound(name)
+        owners = [{"uid": training_job()["metadata"]["uid"]}]
+        return {"metadata": {"ownerReferences": owners}, "spec": {"minAvailable": self.least}}
+
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Json, api: str = ""
+    ) -> None:
+        assert (kind, api) == ("PodDisruptionBudget", self.api)
+        self.written.append(change["spec"]["minAvailable"])
+
+    async def create(self, obj: Json) -> Json:
+        self.written.append(obj["spec"]["minAvailable"])
+        return obj
+
+
+def budgets_after(least: int | None, *changes: Json, api: str = "policy/v1") -> list[int]:
+    """What is written after each change to the job's object."""
+    server: Any = Budgets(least, api)
+    executor = Executor(server, PodDefaults(), b"key", lambda _: None, lambda o: o, time.time)
+    obj = training_job()
+    for change in changes:
+        obj["metadata"]["annotations"] = change.get("annotations", {})
+        obj["spec"]["etReplicaSpecs"]["worker"] |= change
+        job = job_of(obj)
+        job = replace(job, instances={i.name: i for i in (chief_of(job), worker_of(job))})
+        asyncio.run(executor.carry_out(obj, job, [], dict))
+    return server.written
+
+
+def test_a_budget_follows_the_job_s_bounds_and_its_annotation():
+    none: Json = {"annotations": {names.MIN_AVAILABLE: "0"}}
+    assert budgets_after(1, {}) == []
+    assert budgets_after(1, {"minReplicas": 2}, {"minReplicas": 2}, none) == [2, 0]
+    assert budgets_after(1, {"minReplicas": 2}, api="policy/v1beta1") == [2]
+    assert budgets_after(None, {"minReplicas": 2}) == [2]
+    assert budgets_after(None, none) == []
 
 
 def create(owner: str, kind: str) -> None:

@@ -18,6 +18,7 @@ import yaml
 from midflight.kubernetes import names
 from midflight.kubernetes.manifests.job import scale_object
 from midflight.kubernetes.resources.crds import crds
+from midflight.kubernetes.resources.templates import MOST_WORKERS
 from tests.kubernetes.plane.api import MERGE, ApiError
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.submissions import SUBMISSIONS
@@ -32,6 +33,8 @@ CORE = {
     "PodTemplate": "/api/v1",
     "Deployment": "/apis/apps/v1",
 }
+BY_THE_API_SERVER = (".apiVersion", ".kind", ".metadata")  # which describes them itself
+SENTENCE = re.compile(r"[A-Z]\S*( \S+){2,}\.")
 Object = dict[str, Any]
 
 
@@ -144,6 +147,17 @@ def test_a_definition_is_valid_in_a_current_kubernetes(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", DEFINITIONS)
+def test_kubectl_explain_has_a_sentence_for_every_field(kind: str) -> None:
+    named = {
+        f"{path}.{name}": field.get("description", "")
+        for path, schema in walk(schema_of(kind))
+        for name, field in schema.get("properties", {}).items()
+    }
+    own = {path: text for path, text in named.items() if path not in BY_THE_API_SERVER}
+    assert {path for path, text in own.items() if not SENTENCE.fullmatch(text)} == set()
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
 def test_rules_speak_of_fields_that_exist(kind: str) -> None:
     for path, schema in walk(schema_of(kind)):
         for rule in schema.get("x-kubernetes-validations", []):
@@ -195,6 +209,8 @@ def test_what_was_not_said_is_filled_in(desk: Desk) -> None:
 WORKER = "spec.etReplicaSpecs.worker"
 REFUSED = [
     ("TrainingJob", f"{WORKER}.replicas", 0),
+    ("TrainingJob", f"{WORKER}.replicas", MOST_WORKERS + 1),
+    ("TrainingJob", f"{WORKER}.minReplicas", MOST_WORKERS + 1),
     ("TrainingJob", f"{WORKER}.minReplicas", 0),
     ("TrainingJob", f"{WORKER}.maxReplicas", -1),
     ("TrainingJob", f"{WORKER}.replicas", "three"),
@@ -221,6 +237,7 @@ REFUSED = [
     ("TrainingJob", "spec.sync", {"mode": "git", "source": "x", "branch": "-b"}),
     ("TrainingJob", "spec", None),
     ("ScaleOut", "spec.toAdd.count", 0),
+    ("ScaleOut", "spec.toAdd.count", MOST_WORKERS + 1),
     ("ScaleOut", "spec.toAdd", None),
     ("ScaleOut", "spec.toAdd", {}),
     ("ScaleOut", "spec.timeout", 0),
@@ -235,10 +252,12 @@ REFUSED = [
     ("ScaleIn", "spec.timeout", -5),
     ("PyTorchJob", "spec.pytorchReplicaSpecs", {}),
     ("PyTorchJob", "spec.pytorchReplicaSpecs.Worker.replicas", -1),
+    ("PyTorchJob", "spec.pytorchReplicaSpecs.Worker.replicas", MOST_WORKERS + 1),
     ("PyTorchJob", "spec.pytorchReplicaSpecs.Master", {"replicas": 2, "template": pod()}),
     ("PyTorchJob", "spec.pytorchReplicaSpecs.Worker.restartPolicy", "Sometimes"),
     ("PyTorchJob", "spec.runPolicy", {"cleanPodPolicy": "Most"}),
     ("PyTorchJob", "spec.elasticPolicy", {"minReplicas": 0}),
+    ("PyTorchJob", "spec.elasticPolicy", {"minReplicas": MOST_WORKERS + 1}),
     ("PyTorchJob", "spec.nprocPerNode", "0"),
 ]
 

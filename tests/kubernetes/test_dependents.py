@@ -8,7 +8,7 @@ import pytest
 from midflight.errors import UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
-from midflight.kubernetes.pods.dependents import hosts, objects
+from midflight.kubernetes.pods.dependents import budget, hosts, objects
 from midflight.kubernetes.resources.labels import labels_of
 from tests.kubernetes.job_objects import (
     UID,
@@ -101,6 +101,7 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
     [
         (training_job(), "elastic-launcher", 47100),
         (pytorch_job(**ELASTIC), "fixed-launcher", 47100),
+        (pytorch_job(["bash", "train.sh"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(["torchrun", "train.py"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(), "fixed-master-0", 23456),
     ],
@@ -112,6 +113,26 @@ def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port
     assert [each["port"] for each in spec["ports"]] == [port]
     assert picks(spec["selector"], labels_of(job.spec, chief_of(job)))
     assert not picks(spec["selector"], labels_of(job.spec, worker_of(job)))
+
+
+def test_an_operator_s_bound_of_budgets_holds_where_no_annotation_does() -> None:
+    obj = training_job()
+    obj["spec"]["etReplicaSpecs"]["worker"]["minReplicas"] = 2
+
+    def least(most: int) -> int:
+        found = budget(obj, job_of(obj).spec, PodDefaults(min_available=most))
+        return int(found["spec"]["minAvailable"])
+
+    assert [least(0), least(1), least(5)] == [0, 1, 2]
+    obj["metadata"]["annotations"] = {"midflight.dev/min-available": "3"}
+    assert least(0) == 3
+
+
+def test_the_operator_reaches_the_coordinator_of_torchruns_where_they_meet() -> None:
+    policy = {**ELASTIC["elasticPolicy"], "rdzvPort": 29400}
+    found = made(pytorch_job(["torchrun", "train.py"], elasticPolicy=policy))
+    _, operator = found["NetworkPolicy/fixed"]["spec"]["ingress"]
+    assert operator["ports"] == [{"protocol": "TCP", "port": 29400}]
 
 
 def test_pods_hear_their_own_job_and_the_operator_only() -> None:

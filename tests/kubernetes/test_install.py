@@ -16,10 +16,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from midflight.cli.flags import VerbParser
 from midflight.cli.main import main
 from midflight.kubernetes import names
 from midflight.kubernetes.install import apply, inspection, manifests, rbac
-from midflight.kubernetes.operator import manager
+from midflight.kubernetes.operator import manager, pod_options
+from midflight.kubernetes.operator.main import add_options
 from midflight.kubernetes.pods import PodDefaults, dependents
 from tests.kubernetes.job_objects import job_of, training_job
 
@@ -27,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 WHOLE = manifests.objects("midflight-system", "midflight:1", 2, "")
+FOR_OLD_CLUSTERS = "before-1.25"
 NARROW = manifests.objects("team-a", "midflight:1", 2, "team-a")
 CURRENT = kubernetes_validate.latest_version()
 Object = dict[str, Any]
@@ -128,6 +131,12 @@ def test_pods_of_jobs_let_the_operator_in() -> None:
         assert labels.items() >= {PodDefaults().operator}
 
 
+def test_the_operator_reaches_api_servers_and_coordinators_on_any_port() -> None:
+    spec = of_kind(WHOLE, "NetworkPolicy")["spec"]
+    assert spec["egress"] == [{"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP"}]}]
+    assert spec["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8080}]}]
+
+
 def test_two_installations_share_nothing_but_the_kinds() -> None:
     other = manifests.objects("team-b", "midflight:1", 2, "team-b")
     assert set(identities(NARROW)) & set(identities(other)) == set(identities(manifests.kinds()))
@@ -178,7 +187,7 @@ JOBS = {
     *(f"{verb} roles.rbac.authorization.k8s.io" for verb in ("create", "get")),
     *(f"{verb} rolebindings.rbac.authorization.k8s.io" for verb in ("create", "get")),
     *(f"{verb} networkpolicies.networking.k8s.io" for verb in ("create", "get")),
-    *(f"{verb} poddisruptionbudgets.policy" for verb in ("create", "get")),
+    *(f"{verb} poddisruptionbudgets.policy" for verb in ("create", "get", "patch")),
     *(f"{verb} podgroups.scheduling.x-k8s.io" for verb in ("create", "get")),
 }
 KINDS = {
@@ -315,7 +324,7 @@ def test_everything_in_deploy_is_used_and_everything_used_is_there() -> None:
     assert there - used - tops == set()
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", sorted({*OVERLAYS} - {FOR_OLD_CLUSTERS}))
 def test_an_overlay_becomes_valid_manifests_with_one_image(overlay: str) -> None:
     objects = kustomized(DEPLOY / "overlays" / overlay)
     for one in objects:
@@ -326,6 +335,13 @@ def test_an_overlay_becomes_valid_manifests_with_one_image(overlay: str) -> None
         assert identities(objects) == identities(manifests.objects())
     if overlay == "single":
         assert identities(objects) == identities(manifests.objects(replicas=1))
+
+
+def test_the_overlay_for_old_clusters_is_what_would_be_installed_there() -> None:
+    found = kustomized(DEPLOY / "overlays" / FOR_OLD_CLUSTERS)
+    wanted = [apply.as_served(one, (1, 20)) for one in manifests.objects()]
+    assert identities(found) == identities(wanted)
+    assert [one for one in found if one not in wanted] == []
 
 
 def test_an_image_that_is_chosen_in_an_overlay_is_also_what_jobs_are_provided_from(
@@ -375,9 +391,38 @@ def test_a_dry_run_prints_the_manifests_and_needs_no_cluster(
     assert yaml.safe_load(capsys.readouterr().out)["items"] == NARROW
 
 
+def test_options_for_the_pods_of_jobs_reach_the_operator_as_they_were_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "--pod-security=baseline",
+        "--pod-limit=cpu=4",
+        "--pod-limit=memory=8Gi",
+        "--pod-toleration=gpu:NoSchedule",
+        "--pod-pull-secret=registry",
+        "--pod-min-available=0",
+    ]
+    assert main(["operator", "install", "--dry-run", *words]) == 0
+    arguments = container(list(yaml.safe_load_all(capsys.readouterr().out)))["args"]
+    assert arguments[-6:] == words
+    parser = VerbParser("operator run", "")
+    add_options(parser)
+    read = pod_options.read(parser.read(arguments))
+    assert read == PodDefaults(
+        security="baseline",
+        limits=(("cpu", "4"), ("memory", "8Gi")),
+        tolerations=({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        pull_secrets=("registry",),
+        min_available=0,
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
+        (["install", "--pod-limit", "cpu"], "NAME=QUANTITY"),
+        (["install", "--pod-security", "loose"], "as-written"),
+        (["install", "--pod-toleration", "a:b:c:d:e"], "toleration"),
         (["instal"], "operator run|install"),
         (["install", "--replicas", "0"], "from 1"),
         (["uninstall", "--keep-jobs", "--delete-jobs"], "got both"),

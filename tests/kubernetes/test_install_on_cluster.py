@@ -5,6 +5,7 @@ test has a namespace of its own for the operator and leaves the cluster without 
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -19,15 +20,16 @@ import pytest
 import midflight
 from midflight.cli.main import main
 from midflight.kubernetes import names
-from midflight.kubernetes.install import manifests
+from midflight.kubernetes.install import apply, manifests
 from midflight.kubernetes.pods import PodDefaults, dependents
-from tests.kubernetes.job_objects import job_of, training_job
+from tests.kubernetes.job_objects import job_of, pytorch_job, training_job
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.api import MERGE, Api, ApiError
 from tests.kubernetes.plane.control import Plane
 
 pytestmark = pytest.mark.slow
 
+OVERLAYS = Path(__file__).resolve().parents[2] / "deploy" / "overlays"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TRAINING = f"{CRDS}/trainingjobs.{names.GROUP}"
 PYTORCH = f"{CRDS}/pytorchjobs.{names.PYTORCH_GROUP}"
@@ -138,6 +140,21 @@ def test_an_upgrade_changes_what_differs_and_running_jobs_do_not_notice(bare: Ba
     after = bare.api.call("GET", f"{JOBS}/runs")
     assert after["metadata"] == before["metadata"]
     assert after["spec"] == before["spec"]
+
+
+def test_the_overlay_for_its_version_is_accepted_whole(bare: Bare) -> None:
+    kubectl = shutil.which("kubectl") or pytest.skip("kubectl is not here")
+    version = bare.api.call("GET", "/version")["gitVersion"]
+    overlay = "before-1.25" if apply.number(version) < (1, 25) else "default"
+    spaces = "/api/v1/namespaces"
+    bare.api.call("POST", spaces, {"metadata": {"name": manifests.NAMESPACE}})
+    try:
+        words = ["apply", "--server-side", "--dry-run=server", "-k", str(OVERLAYS / overlay)]
+        config = f"--kubeconfig={bare.plane.kubeconfig}"
+        done = subprocess.run([kubectl, config, *words], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+    finally:
+        bare.api.delete(f"{spaces}/{manifests.NAMESPACE}")
 
 
 def test_what_somebody_has_changed_by_hand_is_put_right(bare: Bare) -> None:
@@ -318,6 +335,74 @@ def test_et_operator_s_kinds_are_taken_over_when_that_is_said_and_its_jobs_stay(
     assert owners == {("midflight-install", "Apply")}
     after = bare.api.call("GET", f"{JOBS}/theirs")
     assert after["metadata"]["uid"] == theirs["metadata"]["uid"]
+
+
+def test_kubeflow_s_jobs_are_taken_over_once_its_operator_is_stopped(bare: Bare) -> None:
+    bring(bare, foreign_crd("pytorchjobs", names.PYTORCH_API, "PyTorchJob"))
+    jobs = f"/apis/{names.PYTORCH_API}/namespaces/default/pytorchjobs"
+    waits = {**pytorch_job(), "metadata": {"name": "waits"}}
+    uid = bare.api.call("POST", jobs, waits)["metadata"]["uid"]
+    said = {"conditions": [{"type": word, "status": "True"} for word in ("Created", "Running")]}
+    bare.api.call("POST", jobs, {**waits, "metadata": {"name": "begun"}, "status": said})
+    theirs = deployment("training-operator")
+    where = "/apis/apps/v1/namespaces/default/deployments"
+    bare.api.call("POST", where, theirs)
+    hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    bare.api.call("POST", hooks, webhook())
+    try:
+        refused = bare.operator("install", "--take-over")
+        assert refused.code == 1
+        assert "kubectl scale -n default deployment training-operator --replicas=0" in refused.err
+        bare.api.call("PATCH", f"{where}/training-operator", {"spec": {"replicas": 0}}, MERGE)
+        await_no_pods(bare, where)
+        refused = bare.operator("install", "--take-over")
+        assert refused.code == 1
+        assert "validatingwebhookconfiguration theirs" in refused.err
+        assert bare.deployment() is None
+    finally:
+        bare.api.delete(f"{where}/training-operator")
+        bare.api.delete(f"{hooks}/theirs")
+
+    said = bare.operator("install", "--take-over")
+    assert said.code == 0, said.err
+    assert "1 PyTorchJobs that Kubeflow's operator had started are left as they are" in said.err
+    assert "default/begun" in said.err
+    crd = bare.api.call("GET", PYTORCH)
+    assert crd["metadata"]["labels"][names.MANAGED_BY] == names.MANAGER
+    assert bare.api.call("GET", f"{jobs}/waits")["metadata"]["uid"] == uid
+
+
+def deployment(name: str) -> Object:
+    container = {"name": "operator", "image": f"registry/kubeflow/{name}:v1"}
+    labels = {"control-plane": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def webhook() -> Object:
+    rule = {
+        "apiGroups": [names.PYTORCH_GROUP],
+        "apiVersions": ["v1"],
+        "resources": ["pytorchjobs"],
+        "operations": ["DELETE"],
+    }
+    one = {
+        "name": "validator.example.org",
+        "rules": [rule],
+        "clientConfig": {"url": "https://localhost:9/"},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Ignore",
+    }
+    return {"metadata": {"name": "theirs"}, "webhooks": [one]}
+
+
+def await_no_pods(bare: Bare, where: str) -> None:
+    for _, one in bare.api.watch(where, seconds=30):
+        if "spec" in one and not (one.get("status") or {}).get("replicas"):
+            return
+    raise AssertionError("its pods are still there after 30 s")
 
 
 def test_a_namespace_that_was_there_before_is_marked_and_stays(bare: Bare) -> None:

@@ -17,6 +17,7 @@ from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.pod import render
 from midflight.kubernetes.pods.security import notes
 from midflight.kubernetes.resources.job_spec import IMAGE_COMMAND, spec_of
+from midflight.kubernetes.verbs import pod_status
 from tests.kubernetes.job_objects import (
     HOROVODRUN,
     Json,
@@ -111,6 +112,34 @@ def test_priority_labels_and_slots_without_gpus_are_read() -> None:
     del pod_spec(obj, "worker")["containers"][0]["resources"]
     spec = spec_of(obj)
     assert (spec.container.priority, spec.labels, spec.gpus) == ("high", {"team": "vision"}, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "slots"),
+    [
+        ({"nvidia.com/gpu": "2"}, 2),
+        ({"nvidia.com/mig-1g.5gb": "3"}, 3),
+        ({"nvidia.com/mig-1g.5gb": 1, "nvidia.com/mig-3g.20gb": 1}, 2),
+        ({"amd.com/gpu": 4}, 4),
+        ({"huawei.com/Ascend910": "8"}, 8),
+        ({"aliyun.com/gpu-mem": "12"}, 1),
+        ({"aliyun.com/gpu-count": "2", "aliyun.com/gpu-mem": "12"}, 2),
+        ({"nvidia.com/gpu": "0", "rdma/hca": "1", "cpu": "4"}, 0),
+    ],
+)
+def test_accelerators_of_any_vendor_are_slots_in_the_spec_and_of_the_pod(
+    limits: Json, slots: int
+) -> None:
+    obj = training_job()
+    pod_spec(obj, "worker")["containers"][0]["resources"] = {"limits": limits}
+    assert spec_of(obj).gpus == slots
+    assert pod_status.gpus({"spec": pod_spec(obj, "worker")}) == slots
+
+
+def test_half_a_device_is_refused_with_its_field() -> None:
+    obj = training_job()
+    pod_spec(obj, "worker")["containers"][0]["resources"] = {"limits": {"amd.com/gpu": "500m"}}
+    assert 'containers[0].resources.limits["amd.com/gpu"] is invalid' in refused(obj)
 
 
 def test_a_password_for_git_is_a_secret_and_no_variable() -> None:

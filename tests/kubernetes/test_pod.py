@@ -1,7 +1,11 @@
 """What a pod's status means, in one line each."""
 
+from dataclasses import replace
 from typing import Any
 
+from midflight.controller.commands import Record
+from midflight.kubernetes.operator.event_recorder import LONGEST, with_last_words
+from midflight.kubernetes.operator.observed import sighting
 from midflight.kubernetes.resources.pod import read_pod
 
 
@@ -74,6 +78,33 @@ def test_an_evicted_pod_was_taken_away():
     pod = read_pod(made({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}))
     assert pod.taken
     assert pod.end == "Evicted: low on memory"
+
+
+TRACEBACK = "Traceback (most recent call last):\n  ...\nRuntimeError: no data\n"
+WHY = "ended with code 3: RuntimeError: no data"
+
+
+def test_why_a_program_failed_is_the_last_line_of_its_log():
+    pod = read_pod(made(ended(3, message=TRACEBACK)))
+    assert (pod.code, sighting(pod).reason) == (3, WHY)
+    assert sighting(read_pod(made(ended(137, message="x" * 999)))).reason == (
+        f"was killed by SIGKILL: {'x' * 160}"
+    )
+    assert sighting(read_pod(made(ended(3)))).reason == ""
+    over = read_pod(made(ended(137, reason="OOMKilled", message=TRACEBACK)))
+    assert sighting(over).reason == over.end
+
+
+def test_the_end_of_its_log_is_in_the_event_about_a_pod_that_failed():
+    pods = {"demo-worker-0": read_pod(made(ended(3, message=TRACEBACK)))}
+    record = Record("default/demo", "instance/demo-worker-0", "Warning", "Failed", WHY)
+    assert with_last_words(record, pods).message == f"{WHY}\n{TRACEBACK.strip()}"
+    assert with_last_words(record, {}) == record
+    restarting = replace(record, reason="Restarting")
+    assert with_last_words(restarting, pods) == restarting
+    long = {"demo-worker-0": read_pod(made(ended(3, message="a\n" * 3000 + "the end")))}
+    said = with_last_words(record, long).message
+    assert said.startswith(WHY) and said.endswith("the end") and len(said) == LONGEST
 
 
 def test_an_init_container_that_failed_is_why_the_pod_did():

@@ -2,6 +2,8 @@
 
 import copy
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from midflight.kubernetes.operator.observed import sighting
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.pod import render
 from midflight.kubernetes.pods.security import notes
+from midflight.kubernetes.resources.pod import read_pod
 from tests.kubernetes.job_objects import (
     Json,
     chief_of,
@@ -155,6 +159,21 @@ def test_every_pod_of_an_elastic_job_runs_torchrun_and_all_of_them_meet(command:
             "MIDFLIGHT_TOKEN_FILE": "/etc/midflight/token",
         }.items() <= env(pod).items()
     assert first["spec"]["hostname"] == "fixed-master-0"  # by which torch knows who is the host
+
+
+def test_a_torchrun_that_a_script_hides_meets_the_others_too() -> None:
+    """Each member starts one, which is a node with one process."""
+    obj = pytorch_job(["bash", "train.sh"], elasticPolicy=ELASTIC)
+    for pod in (chief(obj), worker(obj)):
+        assert {
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "fixed-master-0:23456",
+            "PET_NNODES": "2:8",
+            "PET_NPROC_PER_NODE": "1",
+        }.items() <= env(pod).items()
+    names = [each["name"] for each in main(worker(obj))["env"]]
+    assert len(names) == len({*names})
+    assert "PET_NNODES" not in env(worker(training_job(["bash", "train.sh"])))
 
 
 def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> None:
@@ -433,12 +452,96 @@ def test_an_old_image_runs_as_it_always_did_if_the_job_says_so() -> None:
     assert "annotation midflight.dev/security" in notes(obj)[0]
 
 
+def test_an_operator_s_choice_holds_for_jobs_that_say_nothing() -> None:
+    obj = training_job()
+    assert security(worker(obj, site=PodDefaults(security="baseline"))) == {
+        "allowPrivilegeEscalation": False
+    }
+    written = worker(obj, site=PodDefaults(security="as-written"))["spec"]
+    assert "securityContext" not in {**written, **written["containers"][0]}
+    for said in ("restricted", "baseline", "as-written", "image"):
+        obj["metadata"]["annotations"] = {"midflight.dev/security": said}
+        level = "baseline" if said == "image" else said
+        found = worker(obj, site=PodDefaults(security="as-written"))
+        assert found == worker(obj, site=PodDefaults(security=level))
+        assert bool(notes(obj)) == (level != "restricted")
+
+
+SITE = PodDefaults(
+    "midflight:1",
+    limits=(("cpu", "2"), ("memory", "4Gi")),
+    tolerations=({"key": "gpu", "operator": "Exists"},),
+    pull_secrets=("registry",),
+)
+
+
+def test_a_cluster_s_defaults_reach_every_pod_of_a_job() -> None:
+    obj = training_job(sync=SYNC)
+    pod_spec(obj, "launcher")["imagePullSecrets"] = [{"name": "mine"}]
+    pods = [chief(obj, SITE), worker(obj, site=SITE), code_pod(obj, job_of(obj), SITE)]
+    for pod in pods:
+        assert {"key": "gpu", "operator": "Exists"} in pod["spec"]["tolerations"]
+        assert {"name": "registry"} in pod["spec"]["imagePullSecrets"]
+    assert {"name": "mine"} in pods[0]["spec"]["imagePullSecrets"]
+
+
+def test_default_limits_satisfy_a_quota_where_the_template_has_none() -> None:
+    obj = training_job(sync=SYNC)
+    helper = {"name": "helper", "image": "x", "resources": {"requests": {"memory": "8Gi"}}}
+    pod_spec(obj, "worker")["containers"].append(helper)
+    made = [chief(obj, SITE), worker(obj, site=SITE), code_pod(obj, job_of(obj), SITE)]
+    for pod in made:
+        containers = [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
+        assert all({"cpu", "memory"} <= each["resources"]["limits"].keys() for each in containers)
+    first, second = made[1]["spec"]["containers"]
+    assert first["resources"]["limits"] == {"nvidia.com/gpu": "1", "cpu": "4", "memory": "4Gi"}
+    assert second["resources"]["limits"] == {"cpu": "2", "memory": "8Gi"}
+    assert main(made[0])["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
+
+
 def test_only_a_launcher_may_talk_to_the_api_server() -> None:
     obj = training_job()
     assert chief(obj)["spec"]["serviceAccountName"] == "elastic-launcher"
     assert worker(obj)["spec"]["automountServiceAccountToken"] is False
     pod_spec(obj, "launcher")["serviceAccountName"] = "mine"
     assert chief(obj)["spec"]["serviceAccountName"] == "mine"
+
+
+# --- old images ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [
+        ("#!/bin/sh\n[ $1 = -V ] && echo Python 3.7.9 || exit 1\n", "has Python 3.7.9, and"),
+        ("", "has no python3, and"),
+    ],
+)
+def test_an_image_without_a_recent_python_says_so_in_its_last_line(
+    python: str, said: str, tmp_path: Path
+) -> None:
+    if python:
+        (tmp_path / "python3").write_text(python)
+        (tmp_path / "python3").chmod(0o755)
+    shell = shutil.which("sh") or "/bin/sh"
+    for pod in (chief(training_job(), SITE), worker(training_job(), site=SITE)):
+        words = [shell, *main(pod)["command"][1:]]
+        done = subprocess.run(words, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert done.returncode == 78
+        ended = {"terminated": {"exitCode": 78, "message": done.stderr}}
+        pod["metadata"]["uid"] = "u"
+        pod["status"] = {"phase": "Failed", "containerStatuses": [{"name": "et", "state": ended}]}
+        seen = sighting(read_pod(pod))
+        assert seen.unusable
+        assert said in seen.reason and "Midflight needs Python 3.11" in seen.reason
+
+
+def test_a_recent_python_runs_the_command_and_a_torchrun_of_the_image_is_not_asked() -> None:
+    words = main(chief(training_job(PLAIN), PodDefaults("midflight:1")))["command"]
+    found = subprocess.run([*words[:3], "echo", "runs"], capture_output=True, text=True)
+    assert (found.returncode, found.stdout) == (0, "runs\n")
+    obj = pytorch_job(TORCHRUN, elasticPolicy=ELASTIC)
+    assert "3, 11" not in main(chief(obj, PodDefaults("midflight:1")))["command"][2]
 
 
 # --- the rest -------------------------------------------------------------------------------------

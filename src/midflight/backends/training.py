@@ -34,9 +34,10 @@ async def resize(
 ) -> tuple[bool, str]:
     """Whether the training has done as asked, and its words for that.
 
-    `run_expected`: there is a run, or the command is one that starts it, so it is waited for.
+    `run_expected`: there is a run, or the command is one that starts it, so it is waited for. Else
+    one may be there all the same: of torchruns, of which those that end leave by themselves.
     """
-    if not run_expected:
+    if not run_expected and (order.leaving or await status(dial) is None):
         return True, NO_TRAINING
     if order.members is None and not order.leaving:
         return True, "none of its members has to leave"

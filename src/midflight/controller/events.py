@@ -98,6 +98,7 @@ class InstanceStarted(_OfInstance):
 @dataclass(frozen=True)
 class InstanceNotStarted(_OfInstance):
     reason: str
+    hopeless: bool = False  # it would be the same the next time
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def _about_instance(draft: Draft, event: events.InstanceEvent) -> None:
             _started(draft, event, instance)
         case events.InstanceNotStarted():
             text = f"could not be started: {event.reason}"
-            ended(draft, event.key, instance, Fate.UNSTARTED, None, text)
+            fate = Fate.UNUSABLE if event.hopeless else Fate.UNSTARTED
+            ended(draft, event.key, instance, fate, None, text)
         case events.InstanceDelayed():
             _delayed(draft, event, instance)
         case events.InstanceLost():

@@ -27,6 +27,7 @@ class Fate(enum.Enum):
     KILLED = "killed"  # by a signal
     LOST = "lost"  # with its node
     UNSTARTED = "unstarted"  # its process could not be made
+    UNUSABLE = "unusable"  # and never can be
 
 
 def fate_of(code: int) -> Fate:
@@ -81,7 +82,7 @@ def _by_itself(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
         word = "Lost" if fate is Fate.LOST else "Failed"
         draft.warn(key, f"instance/{instance.name}", word, instance.reason)
     job = draft.jobs[key]
-    if fate is Fate.UNSTARTED and _cannot_start(job, instance):
+    if _cannot_start(job, instance, fate):
         finish(draft, key, Phase.FAILED, f"{instance.name} {instance.reason}")
     elif not roster.is_elastic(job.spec):
         _of_fixed_size(draft, key, instance, fate)
@@ -91,8 +92,11 @@ def _by_itself(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:
         again(draft, key, instance, fate)
 
 
-def _cannot_start(job: Job, instance: Instance) -> bool:
-    return job.started_at is None and instance.failures + 1 >= START_ATTEMPTS
+def _cannot_start(job: Job, instance: Instance, fate: Fate) -> bool:
+    if fate is Fate.UNUSABLE:  # a worker that comes later leaves the others alone
+        return job.started_at is None or instance.name == roster.chief_name(job.spec)
+    attempts = instance.failures + 1
+    return fate is Fate.UNSTARTED and job.started_at is None and attempts >= START_ATTEMPTS
 
 
 def _of_fixed_size(draft: Draft, key: str, instance: Instance, fate: Fate) -> None:

@@ -50,6 +50,7 @@ class Sighting:
     ends_at: float | None = None  # it was told to end, and has until then
     can_hurry: bool = False  # told again, with less time, it ends sooner
     silent: bool = False  # nobody answers for it
+    unusable: bool = False  # its program cannot run there, however often it is tried
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _about(key: str, instance: Instance, observed: Observed) -> Iterator[events.
         if instance.stage is Stage.STARTING and seen.reason != instance.reason:
             yield events.InstanceDelayed(now, *who, seen.reason)
         return
-    ran = not seen.lost and (seen.condition is Condition.RUNNING or seen.code is not None)
+    begun = seen.condition is Condition.RUNNING or seen.code is not None
+    ran = begun and not seen.lost and not seen.unusable
     if instance.stage is Stage.STARTING and ran:
         yield events.InstanceStarted(seen.started_at or now, *who, seen.pid, seen.node)
     if seen.condition is Condition.OVER:
@@ -108,6 +110,8 @@ def _end(who: tuple[str, str, int], instance: Instance, seen: Sighting, at: floa
         return events.InstanceLost(at, *who, seen.reason)
     if seen.lost:
         return events.InstanceEnded(at, *who, _SIGTERM)
+    if seen.unusable and not stopping:
+        return events.InstanceNotStarted(at, *who, seen.reason, hopeless=True)
     if seen.code is None and instance.stage is Stage.STARTING:
         return events.InstanceNotStarted(at, *who, seen.reason)
     return events.InstanceEnded(at, *who, _SIGTERM if seen.code is None else seen.code, seen.reason)

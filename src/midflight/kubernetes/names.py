@@ -57,6 +57,7 @@ TOKEN_FILE = f"{TOKEN_DIR}/token"
 JOB_DIR = "/var/run/midflight"  # a pod's own, gone with it
 RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
 CODE_DIR = "/code"
+UNUSABLE, UNUSABLE_IMAGE = 78, "midflight: this image"  # exit code, and how its last line begins
 
 # --- a job's own objects --------------------------------------------------------------------------
 

@@ -197,6 +197,16 @@ def test_the_torchruns_of_all_pods_of_an_elastic_job_make_one_world(jobs: Jobs):
     wait_sizes(jobs, "2 3 2", "tr-master-0", "tr-worker-0")
 
 
+def test_torchruns_that_a_script_hides_make_one_world_too(jobs: Jobs):
+    script = f"cat > /tmp/a.py <<'END'\n{WORLD}\nEND\ntorchrun /tmp/a.py"
+    hidden = f"cat > /tmp/b.sh <<'OUTER'\n{script}\nOUTER\nsh /tmp/b.sh"
+    bounds = {"minReplicas": 2, "maxReplicas": 3}
+    jobs.create(manifest(jobs, "hd", shell(hidden), elasticPolicy=bounds))
+    wait_pods(jobs, "hd-master-0", "hd-worker-0")
+    for pod in ("hd-master-0", "hd-worker-0"):
+        jobs.cluster.wait_for_log(jobs.namespace, pod, "sizes 2 \n", SECONDS)
+
+
 def wait_sizes(jobs: Jobs, sizes: str, *pods: str) -> None:
     """Of the worlds that the script of each pod was started in."""
     for pod in pods:

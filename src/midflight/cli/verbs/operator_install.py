@@ -28,11 +28,14 @@ Objects = list[dict[str, Any]]
 
 def main(argv: Sequence[str]) -> int:
     from midflight.kubernetes.install import manifests
+    from midflight.kubernetes.operator import pod_options
 
     options = parser().read(argv)
     namespace = options.said_namespace or options.namespaced or manifests.NAMESPACE
     image = options.image or manifests.IMAGE
-    operator = manifests.operator(namespace, image, options.replicas, options.namespaced)
+    operator = manifests.operator(
+        namespace, image, options.replicas, options.namespaced, pod_options.words(options)
+    )
     if options.dry_run:
         _show([*manifests.kinds(), *operator], options.output)
         return 0
@@ -52,7 +55,7 @@ def install(
     scope, form = options.namespaced, options.output
     connection.version()  # or it is too old, before anything is changed
     former = _former(inspection.operators(connection, namespace), namespace, scope)
-    kinds = _kinds(connection)
+    kinds = _kinds(connection, options.take_over)
     operator = _placed(connection, operator)
     _wait("kinds", lambda: apply.being_deleted(connection, kinds), KINDS_SECONDS)
     done = print_each(apply.apply(connection, kinds, options.take_over), form)
@@ -81,17 +84,22 @@ def _former(operators: "Iterable[Operator]", namespace: str, scope: str) -> "Ope
     return found
 
 
-def _kinds(connection: "Connection") -> Objects:
-    """Without PyTorchJob where it is somebody else's."""
-    from midflight.kubernetes.install import inspection, manifests
+def _kinds(connection: "Connection", take_over: bool) -> Objects:
+    """Without PyTorchJob where it is somebody else's, and stays so."""
+    from midflight.kubernetes.install import inspection, kubeflow, manifests
     from midflight.kubernetes.install.rbac import PYTORCH_CRD
 
     kinds = manifests.kinds()
     if not inspection.stands_back(connection):
         return kinds
+    if take_over:
+        kubeflow.check_stopped(connection)
+        if what := kubeflow.left_alone(connection):
+            messages.info(what)
+        return kinds
     messages.info(
         f"{PYTORCH_CRD} is there already and not ours (Kubeflow's, as a rule): it is left alone, "
-        "and the operator stands back from PyTorchJobs"
+        "and the operator stands back from PyTorchJobs; --take-over would take it over"
     )
     return [one for one in kinds if one["metadata"]["name"] != PYTORCH_CRD]
 
@@ -131,6 +139,8 @@ def _show(manifests: Objects, form: str) -> None:
 
 
 def parser() -> flags.VerbParser:
+    from midflight.kubernetes.operator import pod_options
+
     made = verb("install", "Installs the operator on a cluster, or upgrades it.")
     made.add_argument(
         "--image", default="", help="image of the operator (default midflight:VERSION)"
@@ -147,9 +157,12 @@ def parser() -> flags.VerbParser:
         default="",
         help="run only the jobs of this namespace, without rights in others",
     )
+    pod_options.add_options(made)
     flags.switch(made, "--dry-run", help="print the manifests and change nothing")
     flags.switch(
-        made, "--take-over", help="take over definitions of another operator, such as et-operator"
+        made,
+        "--take-over",
+        help="take over definitions of another operator, such as et-operator or Kubeflow's",
     )
     flags.switch(made, "--wait", help="wait until it is ready")
     add_timeout(made, "how long to wait")

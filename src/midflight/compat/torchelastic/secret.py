@@ -30,6 +30,10 @@ def secret_of(run_id: str, on_loopback: bool, environ: Mapping[str, str]) -> byt
         base = read_token(Path(environ[TOKEN_FILE]))
     elif on_loopback:
         base = _of_user(home(environ))
+    return of_run(base, run_id)
+
+
+def of_run(base: bytes, run_id: str) -> bytes:
     return hmac.new(base, run_id.encode(), hashlib.sha256).hexdigest().encode()
 
 

@@ -99,10 +99,12 @@ class AsyncConnection:
         made = self._client.create(resource.from_dict(obj), namespace=namespace)
         return dict(await self._do(made, namespace))
 
-    async def patch(self, kind: str, namespace: str, name: str, change: Object) -> Object:
+    async def patch(
+        self, kind: str, namespace: str, name: str, change: Object, api: str = ""
+    ) -> Object:
         """A merge patch: what is None goes."""
         self.permit()
-        resource = _resource(kind)
+        resource = _resource(kind, api)
         answer = self._client.patch(
             resource, name, change, namespace=namespace, patch_type=PatchType.MERGE
         )

@@ -5,6 +5,7 @@ in which they can be applied. The kinds it serves (crds.py) come first, then who
 (rbac.py), then what runs. `scope` is the one namespace whose jobs are run, "" for all.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import midflight
@@ -27,7 +28,6 @@ SCOPE = f"{names.OURS}/scope"  # label of the Deployment: the namespace, or ALL
 ALL = "cluster"
 
 _POD_LABELS = {NAME: OPERATOR}
-_API_PORTS = (443, 6443)
 _HOST, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 
 Object = dict[str, Any]
@@ -44,8 +44,10 @@ def kinds() -> list[Object]:
     return [_ours(made) for made in [*crds.crds(), *rbac.for_users()]]
 
 
-def operator(namespace: str, image: str, replicas: int, scope: str) -> list[Object]:
-    """What runs, and what it needs: one installation's own."""
+def operator(
+    namespace: str, image: str, replicas: int, scope: str, options: Sequence[str] = ()
+) -> list[Object]:
+    """What runs, and what it needs: one installation's own. `options`: more of `operator run`."""
     made = [
         *([] if scope else [_namespace(namespace)]),
         _service_account(namespace),
@@ -53,7 +55,9 @@ def operator(namespace: str, image: str, replicas: int, scope: str) -> list[Obje
         _network_policy(namespace),
         _service(namespace),
         *([_disruption_budget(namespace)] if replicas > 1 else []),
-        _deployment(namespace, image, replicas, scope),
+        _deployment(
+            namespace, replicas, scope, _container(image, _watched(namespace, scope), options)
+        ),
     ]
     # With a scope the namespace is somebody's already, and remains so.
     around = [marked(namespace)] if scope else []
@@ -106,12 +110,7 @@ def _service(namespace: str) -> Object:
 
 
 def _network_policy(namespace: str) -> Object:
-    """In: whoever reads metrics. Out: names, the API server, and the coordinators of jobs."""
-    dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
-    launchers = {
-        "namespaceSelector": {},
-        "podSelector": {"matchExpressions": [{"key": names.JOB, "operator": "Exists"}]},
-    }
+    """In: who reads metrics. Out: names, and TCP, since API servers listen on any port."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -120,11 +119,7 @@ def _network_policy(namespace: str) -> Object:
             "podSelector": {"matchLabels": _POD_LABELS},
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"ports": [_tcp(HTTP_PORT)]}],
-            "egress": [
-                {"ports": dns},
-                {"ports": [_tcp(port) for port in _API_PORTS]},
-                {"to": [launchers], "ports": [_tcp(names.PORT)]},
-            ],
+            "egress": [{"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP"}]}],
         },
     }
 
@@ -142,7 +137,11 @@ def _disruption_budget(namespace: str) -> Object:
     }
 
 
-def _deployment(namespace: str, image: str, replicas: int, scope: str) -> Object:
+def _watched(namespace: str, scope: str) -> str:
+    return "$(POD_NAMESPACE)" if scope == namespace else scope
+
+
+def _deployment(namespace: str, replicas: int, scope: str, container: Object) -> Object:
     labels = {SCOPE: scope or ALL, VERSION: midflight.__version__}
     return {
         "apiVersion": "apps/v1",
@@ -158,13 +157,13 @@ def _deployment(namespace: str, image: str, replicas: int, scope: str) -> Object
             },
             "template": {
                 "metadata": {"labels": _POD_LABELS | {PART_OF: names.MANAGER}},
-                "spec": _pod(image, "$(POD_NAMESPACE)" if scope == namespace else scope),
+                "spec": _pod(container),
             },
         },
     }
 
 
-def _pod(image: str, watched: str) -> Object:
+def _pod(container: Object) -> Object:
     return {
         "serviceAccountName": OPERATOR,
         "automountServiceAccountToken": True,
@@ -185,7 +184,7 @@ def _pod(image: str, watched: str) -> Object:
                 "labelSelector": {"matchLabels": _POD_LABELS},
             }
         ],
-        "containers": [_container(image, watched)],
+        "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}],
     }
 
@@ -196,12 +195,13 @@ def _apart() -> Object:
     return {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
 
 
-def _container(image: str, watched: str) -> Object:
+def _container(image: str, watched: str, options: Sequence[str]) -> Object:
     arguments = [
         "--lease-namespace=$(POD_NAMESPACE)",
         "--runtime-image=$(RUNTIME_IMAGE)",
         f"--listen=0.0.0.0:{HTTP_PORT}",
         *([f"--watch-namespace={watched}"] if watched else []),
+        *options,
     ]
     return {
         "name": "operator",

@@ -55,7 +55,7 @@ def job_rules() -> list[Rule]:
         rule("", ("services", "serviceaccounts"), _MAKE),
         rule(RBAC, ("roles", "rolebindings"), _MAKE),
         rule("networking.k8s.io", ("networkpolicies",), _MAKE),
-        rule("policy", ("poddisruptionbudgets",), _MAKE),
+        rule("policy", ("poddisruptionbudgets",), (*_MAKE, "patch")),  # minReplicas may change
         rule(names.SCHEDULING_GROUP, ("podgroups",), _MAKE),  # whether there is such a kind or not
     ]
 

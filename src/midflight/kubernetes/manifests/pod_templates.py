@@ -21,10 +21,9 @@ from midflight.kubernetes.manifests.flags import (
     verbatim,
 )
 from midflight.kubernetes.manifests.volumes import volumes, working_dir
+from midflight.kubernetes.resources.devices import is_accelerator
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-# Shared GPUs of one vendor come without nvidia.com/gpu, and must be seen nevertheless.
-_GPU_SHARES = ("aliyun.com/gpu-mem", "aliyun.com/gpu-count", "aliyun.com/gpu-core.percentage")
 
 
 @dataclass(frozen=True)
@@ -172,7 +171,7 @@ def environment(spec: Spec, trains: bool) -> list[dict[str, str]]:
 
 def _sees_gpus(spec: Spec, trains: bool) -> bool:
     devices = {item.partition("=")[0] for item in spec.container.devices} | spec.labels.keys()
-    return trains and (spec.gpus > 0 or not devices.isdisjoint(_GPU_SHARES))
+    return trains and (spec.gpus > 0 or any(map(is_accelerator, devices)))
 
 
 def _resources(spec: Spec) -> dict[str, Any]:

@@ -15,10 +15,12 @@ from typing import Any
 from midflight.controller.commands import Record
 from midflight.errors import MidflightError
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
+from midflight.kubernetes.resources.pod import Pod
 from midflight.kubernetes.resources.status import time_text
 
 COMPONENT = "midflight-operator"
 AGAIN = 60.0  # seconds
+LONGEST = 1000  # characters of a message; Kubernetes takes 1024
 MOST_WAITING = 500
 SHARE = 100  # of those, of one namespace
 _REMEMBERED = 2000
@@ -74,6 +76,15 @@ def on_job_without_pod(record: Record, pods: Container[str]) -> Record:
     return replace(record, source=f"job/{job}", message=f"{name}: {record.message}")
 
 
+def with_last_words(record: Record, pods: Mapping[str, Pod]) -> Record:
+    """The end of the log of an instance that failed: the log itself goes with its pod."""
+    pod = pods.get(record.source.partition("/")[2])
+    if record.reason != "Failed" or pod is None or pod.last_line == pod.message.strip():
+        return record
+    tail = pod.message.strip()[-(LONGEST - len(record.message) - 1) :]
+    return replace(record, message=f"{record.message}\n{tail}")
+
+
 def event_of(obj: Mapping[str, Any], record: Record, now: float, mark: str) -> Object:
     meta = obj["metadata"]
     kind, _, name = record.source.partition("/")
@@ -94,7 +105,7 @@ def event_of(obj: Mapping[str, Any], record: Record, now: float, mark: str) -> O
         "involvedObject": about,
         "type": record.kind,
         "reason": record.reason,
-        "message": record.message[:1000],
+        "message": record.message[:LONGEST],
         "source": {"component": COMPONENT},
         "firstTimestamp": at,
         "lastTimestamp": at,

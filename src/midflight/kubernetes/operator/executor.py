@@ -16,6 +16,7 @@ from typing import Any
 
 from midflight.backends import words
 from midflight.backends.place import Tell
+from midflight.compat.torchelastic.secret import of_run
 from midflight.controller.commands import (
     FetchCode,
     Order,
@@ -35,7 +36,11 @@ from midflight.kubernetes.api.errors import Rejected, UnknownKind
 from midflight.kubernetes.operator.observed import Pods, begins_anew, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
-from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
+from midflight.kubernetes.resources.elastic_policy import (
+    rendezvous_port,
+    torchrun_in_every_pod,
+    torchrun_variables,
+)
 from midflight.kubernetes.resources.pod import Pod
 from midflight.protocol.messages import StopRequested
 from midflight.protocol.wire import AsyncWire, dial
@@ -63,6 +68,7 @@ class Executor:
     delays: dict[str, str] = field(default_factory=dict)  # instance to reason
     retry_at: float | None = None
     _has_dependents: bool = False
+    _least: int | None = None  # workers that the budget leaves, as it was last written
     _hosts: tuple[Mapping[str, int], str] | None = None  # last written, and for which launcher
 
     # --- pods -------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ class Executor:
         deletions = [order for order in orders if isinstance(order, StopInstance)]
         if deletions and (job.deleting or job.held):
             why = "the job was deleted" if job.deleting else "the job was suspended"
-            await self._end_training(job, find(), why)
+            await self._end_training(obj, job, find(), why)
         if begins_anew(job, find(), orders):
             await self._forget_run(job)
         namespace = job.spec.namespace
@@ -93,6 +99,8 @@ class Executor:
         for order in orders:
             if isinstance(order, WriteHosts):
                 await self._write_hosts(obj, order.hosts, find())
+        if self._has_dependents or job.instances:
+            await self._follow_budget(obj, job)
 
     async def _create_pods(self, obj: Object, job: Job, orders: Sequence[Order]) -> None:
         creations = [order for order in orders if isinstance(order, StartInstance)]
@@ -113,6 +121,7 @@ class Executor:
         if self._has_dependents:
             return True
         made = dependents.objects(obj, job, self.token(job), self.defaults, PDB_API)
+        self._least = dependents.budget(obj, job.spec, self.defaults)["spec"]["minAvailable"]
         try:
             await _in_parallel([self._create(each) for each in made])
         except (Rejected, Unreachable) as error:
@@ -163,6 +172,8 @@ class Executor:
         except Exists:
             if obj["kind"] in UNREADABLE:
                 return
+            if obj["kind"] == "PodDisruptionBudget":
+                self._least = None  # as somebody has written it before
             made = await self._adopt(obj)
         except (NotFound, UnknownKind):
             if obj["kind"] == names.PODGROUP:
@@ -183,6 +194,31 @@ class Executor:
             text = f"there is a {kind} {meta['name']} already that is not this job's"
             raise Rejected(409, f"{text}: delete it, or give the job another name")
         return found
+
+    async def _follow_budget(self, obj: Object, job: Job) -> None:
+        """What the object says of it may change while the job runs."""
+        wanted = dependents.budget(obj, job.spec, self.defaults)
+        least = wanted["spec"]["minAvailable"]
+        if least == self._least or job.finished or job.deleting:
+            return
+        try:
+            for api in (PDB_API, OLD_PDB_API):
+                with contextlib.suppress(NotFound, UnknownKind):
+                    await self._set_budget(wanted, api)
+                    break
+            else:
+                if least:
+                    await self._create(wanted)
+        except Rejected as error:  # no reason to leave the rest of the job undone
+            log.warning("the budget of %s is not set: %s", job.key, error)
+        self._least = least
+
+    async def _set_budget(self, wanted: Object, api: str) -> None:
+        meta, least = wanted["metadata"], wanted["spec"]["minAvailable"]
+        name = (wanted["kind"], meta["namespace"], meta["name"])
+        found = await self.api.get(*name, api)
+        if found["spec"].get("minAvailable") != least and _owners(found) & _owners(wanted):
+            await self.api.patch(*name, {"spec": {"minAvailable": least}}, api)
 
     # --- hosts ------------------------------------------------------------------------------
 
@@ -213,13 +249,13 @@ class Executor:
 
     # --- the training -----------------------------------------------------------------------
 
-    async def _end_training(self, job: Job, found: Pods, why: str) -> None:
+    async def _end_training(self, obj: Object, job: Job, found: Pods, why: str) -> None:
         """Before its pods go: a launcher that is merely told to go leaves its workers training."""
         if not self.expects_run(job):
             return
         with contextlib.suppress(MidflightError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
-                wire = await self.dial(job, found)
+                wire = await self.dial(obj, job, found)
                 try:
                     wire.send(StopRequested(why))
                     while True:  # until it hangs up
@@ -227,14 +263,19 @@ class Executor:
                 finally:
                     wire.close()
 
-    async def dial(self, job: Job, found: Pods) -> AsyncWire:
+    async def dial(self, obj: Object, job: Job, found: Pods) -> AsyncWire:
+        """The coordinator, which Midflight's torchrun has as well, where its users meet."""
         if not (address := launcher_ip(job, found)):
             raise Unreachable("its launcher is not up")
-        secret = self.token(job).encode()
-        return await dial(f"{address}:{names.PORT}", "client", CALLER, secret)
+        token = self.token(job).encode()
+        if not torchrun_in_every_pod(job.spec):
+            return await dial(f"{address}:{names.PORT}", "client", CALLER, token)
+        told = torchrun_variables(obj, job.spec)
+        secret = of_run(token, told["PET_RDZV_ID"])
+        return await dial(f"{address}:{rendezvous_port(obj)}", "client", CALLER, secret)
 
     def expects_run(self, job: Job) -> bool:
-        """Torchruns in every pod agree among themselves: they have none that could be asked."""
+        """An image may have a torchrun of its own, which nobody can ask."""
         spec = job.spec
         return words.uses_midflight(spec.command, spec.run_in) and not torchrun_in_every_pod(spec)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.errors import MidflightError, ProtocolError, UsageError
+from midflight.kubernetes.operator import pod_options
 from midflight.kubernetes.operator.health import bind, serve
 from midflight.kubernetes.operator.manager import Manager, Settings
 from midflight.protocol.wire import split_address
@@ -37,6 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="until pods on a node that does not answer are given up (default 30)",
     )
+    pod_options.add_options(parser)
     add("--listen", metavar="HOST:PORT", help="for /healthz, /readyz and /metrics (default: none)")
     add("--identity", metavar="NAME", help="in the lease (default: host and process)")
     add("--verbose", action="store_true", help="tell what is being done")
@@ -72,8 +74,7 @@ def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settin
         identity=identity,
         namespace=options.lease_namespace or environ.get("POD_NAMESPACE") or NAMESPACE,
         watched=options.watch_namespace or "*",
-        runtime_image=options.runtime_image,
-        node_loss=options.node_loss,
+        pods=pod_options.read(options, options.runtime_image, options.node_loss),
         listen=listen,
     )
 

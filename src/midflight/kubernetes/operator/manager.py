@@ -6,15 +6,16 @@ leading stops at once; what runs in the cluster goes on, and the next leader tak
 
 import asyncio
 import base64
+import contextlib
 import logging
 import secrets
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from midflight.backends.loop import Loop
 from midflight.backends.place import Tell
-from midflight.errors import Exists, JobFailed, NotFound, Unreachable
+from midflight.errors import Exists, JobFailed, MidflightError, NotFound, Unreachable
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.paths import EVERYWHERE
@@ -35,6 +36,7 @@ NO_DEFINITIONS = (
     "make CustomResourceDefinitions"
 )
 
+KINDS_SECONDS = 30.0  # between two looks at which kinds are ours
 LONGEST_PAUSE = 60.0  # seconds before a pass that failed is made again
 
 log = logging.getLogger("midflight.operator")
@@ -45,8 +47,7 @@ class Settings:
     identity: str
     namespace: str  # its own: of the lease and of its key
     watched: str = EVERYWHERE  # the namespace it looks after
-    runtime_image: str = ""
-    node_loss: int = 30  # seconds
+    pods: PodDefaults = field(default_factory=PodDefaults)
     listen: tuple[str, int] | None = None
     pytorch: bool | None = None  # None: if the definition is ours
 
@@ -83,11 +84,14 @@ class Manager:
     async def _lead(self) -> None:
         """Ends with NotLeader, and leaves nothing running."""
         self._secret = await _own_key(self._plain, self._settings.namespace)
-        kinds = await self._kinds()
+        kinds = await served_kinds(self._plain, self._settings.pytorch)
+        if names.PYTORCHJOB not in kinds:
+            log.info("PyTorchJobs are not there, or another operator's: standing back")
         self._cache = cache = Cache(self._api, self._settings.watched, kinds, self._wake)
         self._broken = asyncio.get_running_loop().create_future()
         tasks = [asyncio.create_task(informer.run()) for informer in cache.informers]
         tasks.append(asyncio.create_task(cache.recorder.run()))
+        tasks.append(asyncio.create_task(self._until_other_kinds(kinds)))
         self._unclaimed = UnclaimedScalers(cache)
         tasks.append(asyncio.create_task(self._unclaimed.run()))
         lead = asyncio.create_task(self.leadership.keep())
@@ -185,25 +189,36 @@ class Manager:
         if await self._plain.find(CRD, "", f"trainingjobs.{names.GROUP}") is None:
             raise JobFailed(NO_DEFINITIONS)
 
-    async def _kinds(self) -> tuple[str, ...]:
-        """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
-        found = await self._plain.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
-        labels = (found or {}).get("metadata", {}).get("labels") or {}
-        ours = labels.get(names.MANAGED_BY) == names.MANAGER
-        wanted = ours if self._settings.pytorch is None else self._settings.pytorch
-        if found is not None and not wanted:
-            log.info("PyTorchJobs are another operator's here: standing back")
-        both = found is not None and wanted
-        return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
+    async def _until_other_kinds(self, kinds: tuple[str, ...]) -> None:
+        """PyTorchJob may be taken over, or be given back, while the operator runs."""
+        await until_other_kinds(self._plain, self._settings.pytorch, kinds)
+        raise NotLeader("the kinds to look after are others now")
 
     def _make_executor(self, tell: Tell) -> Executor:
         """Of one job."""
         assert self._cache is not None
-        defaults = PodDefaults(
-            self._settings.runtime_image, self._settings.node_loss, key=self._secret
-        )
-        cache = self._cache
+        cache, defaults = self._cache, replace(self._settings.pods, key=self._secret)
         return Executor(self._api, defaults, tell, cache.put, cache.clock)
+
+
+async def served_kinds(api: AsyncConnection, pytorch: bool | None = None) -> tuple[str, ...]:
+    """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
+    found = await api.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
+    labels = (found or {}).get("metadata", {}).get("labels") or {}
+    ours = labels.get(names.MANAGED_BY) == names.MANAGER
+    wanted = ours if pytorch is None else pytorch
+    both = found is not None and wanted
+    return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
+
+
+async def until_other_kinds(
+    api: AsyncConnection, pytorch: bool | None, kinds: tuple[str, ...], pause: float = KINDS_SECONDS
+) -> None:
+    now = kinds
+    while now == kinds:
+        await asyncio.sleep(pause)
+        with contextlib.suppress(MidflightError):  # an API server that is away says nothing
+            now = await served_kinds(api, pytorch)
 
 
 async def _own_key(api: AsyncConnection, namespace: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from midflight.controller import orders
 from midflight.controller.commands import StartInstance
+from midflight.controller.instance_end import described
 from midflight.controller.orders import Condition, Sighting
 from midflight.controller.state import Job, Phase, Role
 from midflight.kubernetes.resources.pod import Pod
@@ -56,6 +57,10 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
         condition = Condition.OVER
         if pod.told and not pod.taken:
             lost, reason = True, GONE + (f": {pod.disruption}" if pod.disruption else "")
+        elif pod.unusable:
+            reason = pod.last_line
+        elif pod.code and not pod.end and pod.last_line:
+            reason = f"{described(pod.code)}: {pod.last_line}"
     return Sighting(
         pod.attempt,
         condition,
@@ -63,6 +68,7 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
         reason=reason,
         code=(pod.code or 0) if pod.over else None,
         lost=lost,
+        unusable=pod.unusable,
         ends_at=pod.ends_at,
         silent=pod.node in silent,
     )

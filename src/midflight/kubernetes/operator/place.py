@@ -25,7 +25,7 @@ from midflight.kubernetes.operator import admission, scale_objects
 from midflight.kubernetes.operator.admission import finalizers, is_claimed
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
-from midflight.kubernetes.operator.event_recorder import on_job_without_pod
+from midflight.kubernetes.operator.event_recorder import on_job_without_pod, with_last_words
 from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.operator.observed import Observed, Pods
@@ -155,7 +155,7 @@ class KubernetesPlace:
         return min((at for at in times if at is not None), default=None)
 
     def dial(self, job: Job) -> Dial:
-        return lambda: self._executor.dial(job, self._pods())
+        return lambda: self._executor.dial(self._object, job, self._pods())
 
     def expects_run(self, job: Job) -> bool:
         return self._executor.expects_run(job)
@@ -237,7 +237,7 @@ class KubernetesPlace:
         assert self._saved is not None
         for record in [*(noted.record for noted in records), *self._decision.records]:
             if not _is_said_already(record, self._pods()):
-                record = on_job_without_pod(record, self._pods())
+                record = with_last_words(on_job_without_pod(record, self._pods()), self._pods())
                 self._cache.recorder.note(self._object, record)
         if (job := cluster.jobs.get(self.name)) is None:
             await self._release(self._object)  # that it is gone needs no other record

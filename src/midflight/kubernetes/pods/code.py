@@ -14,6 +14,7 @@ from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.pods.cluster_defaults import add_limits, add_placement
 from midflight.kubernetes.pods.init_resources import init_resources
 from midflight.kubernetes.pods.security import USER, confined
 from midflight.kubernetes.pods.volumes import add_volume, mount, mounted_at
@@ -145,10 +146,9 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
     script = _RESOLVE if spec.sync.mode == "git" else _LOOK
     container = _container(obj, job, script, volumes, defaults)
     container["env"].append({"name": "MIDFLIGHT_COMMIT_FILE", "value": COMMIT_FILE})
-    container |= {
-        "terminationMessagePath": COMMIT_FILE,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-    }
+    container["terminationMessagePath"] = COMMIT_FILE
+    placement = {key: thaw(template[key]) for key in _PLACEMENT if template.get(key) is not None}
+    add_placement(placement, defaults)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -159,7 +159,7 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
             "ownerReferences": [owner_reference(obj)],
         },
         "spec": {
-            **{key: thaw(template[key]) for key in _PLACEMENT if template.get(key) is not None},
+            **placement,
             "restartPolicy": "Never",
             "activeDeadlineSeconds": int(SECONDS),
             "automountServiceAccountToken": False,
@@ -200,12 +200,14 @@ def _container(
     """`volumes` are names by path."""
     spec = job.spec
     main = thaw(main_container(template_of(obj, chief_role(obj))).value)
+    add_limits(main, defaults)
     assert spec.sync is not None
     return {
         "name": CONTAINER,
         "image": spec.container.sync_image or defaults.runtime_image or main["image"],
         "command": ["sh", "-c", script],
         "env": _environment(obj, job),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": init_resources(main),
         "securityContext": confined(),
         "volumeMounts": [{"name": name, "mountPath": path} for path, name in volumes.items()],

@@ -3,7 +3,7 @@
 An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
 one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
 that state and nothing else, and a PodDisruptionBudget. Every job has a NetworkPolicy; a gang has a
-PodGroup. All are created once; afterwards only `hosts` changes.
+PodGroup. All are created once; afterwards only `hosts` and `budget` change.
 """
 
 import base64
@@ -17,7 +17,11 @@ from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of
 from midflight.kubernetes.pods.pod import master_port
-from midflight.kubernetes.resources.elastic_policy import rendezvous_port, torchrun_in_every_pod
+from midflight.kubernetes.resources.elastic_policy import (
+    may_hide_torchrun,
+    rendezvous_port,
+    torchrun_in_every_pod,
+)
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import min_available
 from midflight.kubernetes.resources.labels import object_labels, owner_reference, selector
@@ -34,9 +38,9 @@ def objects(
     """`pdb_api` is policy/v1beta1 for a cluster older than 1.21."""
     spec = job.spec
     around = [
-        _service(obj, spec),
+        *_services(obj, spec),
         _network_policy(obj, spec, defaults),
-        *_budget(obj, spec, pdb_api),
+        *([made] if (made := budget(obj, spec, defaults, pdb_api))["spec"]["minAvailable"] else []),
         *_pod_group(obj, spec),
     ]
     if not is_elastic(spec):
@@ -64,14 +68,22 @@ def _token(obj: Object, job: Job, token: str, defaults: PodDefaults) -> dict[str
     return _made(obj, "v1", "Secret", name, {"type": "Opaque", "data": data})
 
 
-def _service(obj: Object, spec: Spec) -> dict[str, Any]:
-    """A name for the chief, before it is ready too; without an address of its own."""
-    if torchrun_in_every_pod(spec):
-        name, port, purpose = names.master_service(spec.name), rendezvous_port(obj), "rendezvous"
-    elif is_elastic(spec):
-        name, port, purpose = names.launcher_service(spec.name), names.PORT, "coordinator"
-    else:
-        name, port, purpose = names.master_service(spec.name), master_port(obj), "master"
+def _services(obj: Object, spec: Spec) -> list[dict[str, Any]]:
+    """Names for the chief: as the coordinator, as the master, or as both."""
+    found = []
+    if is_elastic(spec) and not torchrun_in_every_pod(spec):
+        launcher = names.launcher_service(spec.name)
+        found.append(_service(obj, spec, launcher, "coordinator", names.PORT))
+    master = names.master_service(spec.name)
+    if not is_elastic(spec):
+        found.append(_service(obj, spec, master, "master", master_port(obj)))
+    elif torchrun_in_every_pod(spec) or may_hide_torchrun(spec):
+        found.append(_service(obj, spec, master, "rendezvous", rendezvous_port(obj)))
+    return found
+
+
+def _service(obj: Object, spec: Spec, name: str, purpose: str, port: int) -> dict[str, Any]:
+    """Before the chief is ready too; without an address of its own."""
     body = {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
@@ -113,7 +125,8 @@ def _network_policy(obj: Object, spec: Spec, defaults: PodDefaults) -> dict[str,
     ]
     if is_elastic(spec):
         operator = {"namespaceSelector": {"matchLabels": dict([defaults.operator])}}
-        ingress.append({"from": [operator], "ports": [{"protocol": "TCP", "port": names.PORT}]})
+        port = rendezvous_port(obj) if torchrun_in_every_pod(spec) else names.PORT
+        ingress.append({"from": [operator], "ports": [{"protocol": "TCP", "port": port}]})
     body = {
         "podSelector": {"matchLabels": selector(spec)},
         "policyTypes": ["Ingress"],
@@ -122,17 +135,17 @@ def _network_policy(obj: Object, spec: Spec, defaults: PodDefaults) -> dict[str,
     return _made(obj, "networking.k8s.io/v1", "NetworkPolicy", spec.name, {"spec": body})
 
 
-def _budget(obj: Object, spec: Spec, api: str) -> list[dict[str, Any]]:
-    """A drain may take workers down to what the job needs; none where nothing would be left."""
-    if not (least := min_available(obj, spec)):
-        return []
+def budget(
+    obj: Object, spec: Spec, defaults: PodDefaults, api: str = "policy/v1"
+) -> dict[str, Any]:
+    """A drain may take workers down to what the job needs; 0 stands for no budget."""
     roles = [Role.WORKER.value] if spec.kind is Kind.ETJOB else _TRAINING_ROLES
     picks = {
         "matchLabels": selector(spec),
         "matchExpressions": [{"key": names.ROLE, "operator": "In", "values": roles}],
     }
-    body = {"minAvailable": least, "selector": picks}
-    return [_made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})]
+    body = {"minAvailable": min_available(obj, spec, defaults.min_available), "selector": picks}
+    return _made(obj, api, "PodDisruptionBudget", spec.name, {"spec": body})
 
 
 def _pod_group(obj: Object, spec: Spec) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Kind
 from midflight.controller.state import Instance, Job, Role
 from midflight.kubernetes import names
+from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
 
 Variable = dict[str, Any]
 POD_IP = "POD_IP"
@@ -22,20 +23,18 @@ def environment(
     job: Job,
     instance: Instance,
     port: int = names.MASTER_PORT,
-    torchrun: Mapping[str, str] | None = None,
+    torchrun: Mapping[str, str] | None = None,  # what it is told, where it may be run
 ) -> list[Variable]:
-    """`own` is the user's list, `port` where the master of a job of fixed size listens.
-
-    `torchrun`: what it is told, where every pod runs it.
-    """
+    """`own` is the user's list, `port` where the master of a job of fixed size listens."""
     kept = [variable for variable in own if variable["name"] not in LOGIN]
     offered = _sizes(job) if job.spec.kind is Kind.ETJOB else [plain("PYTHONUNBUFFERED", "1")]
-    if torchrun is not None:
-        ours = [*_of_torchrun(job, instance), *(plain(*pair) for pair in torchrun.items())]
+    if torchrun_in_every_pod(job.spec):
+        ours = _of_torchrun(job, instance)
     elif is_elastic(job.spec):
         ours = _of_midflight(job, instance)
     else:
         ours = [*_identity(job, instance), *_of_pytorch(job, instance, port)]
+    ours += [plain(*pair) for pair in (torchrun or {}).items()]
     first = [_field(POD_IP, "status.podIP")] if is_elastic(job.spec) else []
     taken = {variable["name"] for variable in [*first, *ours]}
     said = {variable["name"] for variable in kept}

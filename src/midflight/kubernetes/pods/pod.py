@@ -16,10 +16,12 @@ from midflight.controller.state import Instance, Job, Role
 from midflight.deadlines import GRACE, JOIN
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults, code, gang, volumes
+from midflight.kubernetes.pods.cluster_defaults import add_limits, add_placement
 from midflight.kubernetes.pods.environment import POD_IP, environment
 from midflight.kubernetes.pods.init_resources import LEAST, init_resources
-from midflight.kubernetes.pods.security import as_the_image, confined, secure
+from midflight.kubernetes.pods.security import confined, secure, security_of
 from midflight.kubernetes.resources.elastic_policy import (
+    may_hide_torchrun,
     torchrun_in_every_pod,
     torchrun_variables,
 )
@@ -42,6 +44,12 @@ _WITH_RUNTIME = (
     f'export PYTHONPATH="{names.RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
     f'PATH="$PATH:{names.RUNTIME_DIR}/bin"; exec "$0" "$@"'
 )
+_IF_USABLE = (
+    'if ! python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" 2> /dev/null; then '
+    'found=`python3 -V 2>&1` || found="no python3"; '
+    f'echo "{names.UNUSABLE_IMAGE} has $found, and Midflight needs Python 3.11 or later: use one '
+    f'that has it" >&2; exit {names.UNUSABLE}; fi; '
+)
 # An image whose Python is too old for Midflight's torchrun has its own.
 _OWN_TORCHRUN_IF_THERE = (
     'if python3 -P -c "import midflight.torchrun" 2>/dev/null; '
@@ -56,22 +64,26 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     pod |= {"restartPolicy": "Never", "hostname": instance.name}
     pod.setdefault("terminationGracePeriodSeconds", int(GRACE))
     pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
+    add_placement(pod, defaults)
     pod["tolerations"] = _with_tolerations(pod.get("tolerations") or [], defaults.node_loss)
     if pod.get("hostNetwork"):
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
-    told = torchrun_variables(obj, job.spec) if torchrun_in_every_pod(job.spec) else None
+    main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it has failed
+    told = torchrun_variables(obj, job.spec) if _may_run_torchrun(job.spec) else {}
     for each in pod["containers"] if job.spec.kind is Kind.PYTORCHJOB else [main]:
         each["env"] = environment(each.get("env", []), job, instance, master_port(obj), told)
     _set_account(pod, job.spec, instance)
-    secure(pod, as_the_image(obj))
+    secure(pod, security_of(obj, defaults.security))
     _set_command(obj, pod, job, instance)
+    for each in [*pod.get("initContainers", ()), *pod["containers"]]:
+        add_limits(each, defaults)
     _add_volumes(pod, job, instance, defaults)
     fetched = code.add_code(pod, obj, job, defaults) if job.spec.sync else ""
     volumes.add_user_name(pod)
     volumes.add_writable(pod, main.get("workingDir", ""), fetched)
     if is_elastic(job.spec) and defaults.runtime_image:
-        _add_runtime(pod, defaults.runtime_image)
+        _add_runtime(pod, defaults.runtime_image, torchrun_in_every_pod(job.spec))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -122,6 +134,10 @@ def _with_tolerations(given: list[Any], seconds: int) -> list[Any]:
         if key not in keys
     ]
     return [*given, *added]
+
+
+def _may_run_torchrun(spec: Spec) -> bool:
+    return torchrun_in_every_pod(spec) or may_hide_torchrun(spec)
 
 
 def _is_chief(instance: Instance) -> bool:
@@ -218,7 +234,8 @@ def _add_volumes(pod: dict[str, Any], job: Job, instance: Instance, defaults: Po
         volumes.add_shared_memory(pod)
 
 
-def _add_runtime(pod: dict[str, Any], image: str) -> None:
+def _add_runtime(pod: dict[str, Any], image: str, own_torchrun: bool) -> None:
+    """`own_torchrun`: an image that cannot run Midflight may do without."""
     volume = volumes.add_volume(pod, "runtime", {"emptyDir": {}})
     volumes.mount(pod, volume, names.RUNTIME_DIR)
     provide = {
@@ -231,7 +248,8 @@ def _add_runtime(pod: dict[str, Any], image: str) -> None:
     }
     pod["initContainers"] = [provide, *pod.get("initContainers", ())]
     main = pod["containers"][0]
-    main["command"] = ["sh", "-c", _WITH_RUNTIME, *main["command"]]
+    script = _WITH_RUNTIME if own_torchrun else _IF_USABLE + _WITH_RUNTIME
+    main["command"] = ["sh", "-c", script, *main["command"]]
 
 
 def _add_port(main: dict[str, Any]) -> None:

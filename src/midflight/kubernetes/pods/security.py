@@ -1,8 +1,9 @@
 """What a pod may do: the published "restricted" profile, and a root that cannot be written to.
 
-What a template says itself is kept, and `notes` names it where it goes beyond that profile. Images
-from before, which run as root and write where they like, are left as they are by an annotation of
-the job; even then nothing gains privileges on the way and the usual system calls are filtered.
+What a template says itself is kept, and `notes` names it where it goes beyond that profile. Of
+images from before, which run as root and write where they like, `baseline` leaves the user and the
+file system alone; nothing gains privileges on the way and the usual system calls are filtered.
+`as-written` adds nothing. An annotation of the job wins over what the operator was told.
 """
 
 from collections.abc import Callable
@@ -10,24 +11,30 @@ from typing import Any
 
 from midflight.controller.state import Role
 from midflight.kubernetes import names
+from midflight.kubernetes.pods import AS_WRITTEN, BASELINE
 from midflight.kubernetes.resources import fields
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import chief_role, part, template_of, thaw
 
-SECURITY = f"{names.OURS}/security"  # annotation of a job
-AS_THE_IMAGE = "image"  # its value for old images
+SECURITY = f"{names.OURS}/security"  # annotation of a job: one of SECURITIES, or
+AS_THE_IMAGE = "image"  # another word for baseline
 USER = 65532  # nobody's on any node; the group that owns volumes as well
 _HARMLESS = ("NET_BIND_SERVICE",)
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
 
 
-def as_the_image(obj: Object) -> bool:
+def security_of(obj: Object, default: str = "") -> str:
+    """`default`: the operator's; an annotation of the job wins."""
     annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
-    return annotations.get(SECURITY) == AS_THE_IMAGE
+    said = annotations.get(SECURITY, default)
+    return BASELINE if said == AS_THE_IMAGE else said
 
 
-def secure(pod: dict[str, Any], old_image: bool) -> None:
+def secure(pod: dict[str, Any], level: str) -> None:
     """`pod` is a pod's spec, and is changed; the first container is the one that trains."""
+    if level == AS_WRITTEN:
+        return
+    old_image = level == BASELINE
     security = pod.setdefault("securityContext", {})
     security.setdefault("seccompProfile", {"type": "RuntimeDefault"})
     main = pod["containers"][0].setdefault("securityContext", {})
@@ -75,7 +82,7 @@ def confined() -> dict[str, Any]:
 def notes(obj: Object) -> list[str]:
     """What keeps a job's pods from the restricted profile, in words for its Events."""
     found = []
-    if as_the_image(obj):
+    if security_of(obj) in (BASELINE, AS_WRITTEN):
         found.append(f"pods run as their image says: the annotation {SECURITY} asks for it")
     for role in dict.fromkeys((chief_role(obj), Role.WORKER)):
         template = thaw(template_of(obj, role).value)

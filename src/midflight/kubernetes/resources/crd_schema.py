@@ -90,21 +90,35 @@ def _field(kind: str, about: str, more: dict[str, Any]) -> Schema:
 
 
 def pod_template(about: str) -> Schema:
-    variable = open_record({"name": string(minLength=1), "value": text()}, ("name",))
+    variable = open_record(
+        {
+            "name": string("The name of the variable.", minLength=1),
+            "value": text("The value, in which $(NAME) stands for another variable."),
+        },
+        ("name",),
+    )
     container = open_record(
         {
-            "name": string(minLength=1),
-            "image": string(minLength=1),
-            "command": array(text()),
-            "args": array(text()),
-            "env": array(variable),
+            "name": string("The name of the container in its pod.", minLength=1),
+            "image": string("The image that the container runs.", minLength=1),
+            "command": array(text(), "The program with its first arguments."),
+            "args": array(text(), "Arguments that follow the command."),
+            "env": array(variable, "The variables of the container's environment."),
         },
         ("name", "image"),
     )
-    metadata = open_record({"labels": mapping(text()), "annotations": mapping(text())})
+    metadata = open_record(
+        {
+            "labels": mapping(text(), "Labels that the pods get beside Midflight's own."),
+            "annotations": mapping(text(), "Annotations that the pods get."),
+        },
+        about="Labels and annotations of the pods.",
+    )
+    containers = keyed(
+        container, "name", "The containers of a pod, of which the first one trains.", minItems=1
+    )
     spec = open_record(
-        {"containers": keyed(container, "name", "The first one trains.", minItems=1)},
-        ("containers",),
+        {"containers": containers}, ("containers",), "What a pod is, as in any Kubernetes pod."
     )
     return open_record({"metadata": metadata, "spec": spec}, ("spec",), about)
 
@@ -116,52 +130,62 @@ def status(**more: Schema) -> Schema:
     """Of a job or a scaler: et-operator's fields, and `more`."""
     return record(
         {
-            "phase": text("How far it has come."),
-            "conditions": keyed(_condition(), "type", "What has happened to it."),
-            "replicaStatuses": mapping(_replica_status(), "Its pods, counted by role."),
-            "startTime": _time("When it first ran."),
-            "completionTime": _time("When it was over."),
-            "lastReconcileTime": _time("When the operator last wrote this."),
-            "observedGeneration": integer(
-                "The generation of the spec that this is about.", format="int64"
+            "phase": text("How far the object has come, in one word."),
+            "conditions": keyed(
+                _condition(), "type", "What has happened to the object, each with its reason."
             ),
-            "midflight": open_record({}, about="What the operator remembers; not for others."),
+            "replicaStatuses": mapping(_replica_status(), "The pods of the job, counted by role."),
+            "startTime": _time("When the object first ran."),
+            "completionTime": _time("When the object was over."),
+            "lastReconcileTime": _time("When the operator last wrote this status."),
+            "observedGeneration": integer(
+                "The generation of the spec that this status is about.", format="int64"
+            ),
+            "midflight": open_record({}, about="What the operator remembers, for itself alone."),
             **more,
-        }
+        },
+        about="How far the operator has come with the object.",
     )
 
 
 def job_status() -> Schema:
     return status(
-        currentScaler=text("The scaler at work, as KIND:NAMESPACE/NAME."),
+        currentScaler=text("The scale request at work, as KIND:NAMESPACE/NAME."),
         restartCount=integer("How often the whole job was started again.", 0),
-        targetWorkers=array(string(), "The workers that it is to have."),
-        currentWorkers=array(string(), "The workers that run."),
-        replicas=integer("How many workers there are; for the scale subresource.", 0),
-        selector=text("Labels of its workers; for the scale subresource."),
+        targetWorkers=array(string(), "The workers that the job is to have."),
+        currentWorkers=array(string(), "The workers that run now."),
+        replicas=integer("The number of workers, for the scale subresource.", 0),
+        selector=text("The labels of the workers, for the scale subresource."),
     )
 
 
 def _condition() -> Schema:
     return record(
         {
-            "type": string(),
-            "status": choice("", ("True", "False", "Unknown")),
-            "reason": text(),
-            "message": text(),
-            "lastUpdateTime": _time(),
-            "lastTransitionTime": _time(),
+            "type": string("What the condition is about."),
+            "status": choice("Whether the condition holds.", ("True", "False", "Unknown")),
+            "reason": text("Why it is so, in one word."),
+            "message": text("Why it is so, in a sentence."),
+            "lastUpdateTime": _time("When the condition was last written."),
+            "lastTransitionTime": _time("When the status of the condition last changed."),
         },
         ("type", "status"),
     )
 
 
 def _replica_status() -> Schema:
-    counts = {name: integer(minimum=0) for name in ("active", "succeeded", "failed")}
-    return record({**counts, "selector": text(), "labelSelector": open_record({})})
+    return record(
+        {
+            "active": integer("The number of pods that run.", 0),
+            "succeeded": integer("The number of pods that succeeded.", 0),
+            "failed": integer("The number of pods that failed.", 0),
+            "selector": text("The labels of these pods, as text."),
+            "labelSelector": open_record({}, about="The labels of these pods, as a selector."),
+        }
+    )
 
 
-def _time(about: str = "") -> Schema:
+def _time(about: str) -> Schema:
     return string(about, format="date-time")
 
 
@@ -171,7 +195,7 @@ def _time(about: str = "") -> Schema:
 def root(spec: Schema, state: Schema) -> Schema:
     return record(
         {
-            "apiVersion": string(),
+            "apiVersion": string(),  # the API server describes these three itself
             "kind": string(),
             "metadata": {"type": "object"},
             "spec": spec,

@@ -68,49 +68,68 @@ def _trainingjob_spec() -> Schema:
     return record(
         {
             "etReplicaSpecs": record(
-                {"launcher": _launcher(), "worker": _worker()}, ("launcher", "worker")
+                {"launcher": _launcher(), "worker": _worker()},
+                ("launcher", "worker"),
+                "The pods of the job, by role.",
             ),
             "cleanPodPolicy": choice(
-                "Which pods go when the job is over.", ("", *CLEAN_POLICIES), default="Running"
+                "Which pods are deleted when the job is over.",
+                ("", *CLEAN_POLICIES),
+                default="Running",
             ),
             "launcherAttachMode": choice(
-                "Accepted, and without effect: agents come to the launcher by themselves.",
+                "This is accepted and has no effect, because agents dial the launcher themselves.",
                 ("ssh", "kubexec"),
             ),
             "slotsPerWorker": integer(
-                "Training processes in each worker; else its GPUs, or 1.", minimum=1
+                "The number of training processes in each worker (its accelerators, or 1).",
+                minimum=1,
             ),
             "restartPolicy": choice(
-                "Of the whole job, after a failure.", JOB_POLICIES, default="Never"
+                "Whether the whole job is started again after a failure.",
+                JOB_POLICIES,
+                default="Never",
             ),
-            "backoffLimit": integer("Restarts of the whole job.", minimum=0, default=6),
-            "activeDeadlineSeconds": integer("How long it may run.", minimum=1, format="int64"),
+            "backoffLimit": integer(
+                "How often the whole job is started again.", minimum=0, default=6
+            ),
+            "activeDeadlineSeconds": integer(
+                "How many seconds the job may run.", minimum=1, format="int64"
+            ),
             "ttlSecondsAfterFinished": integer(
-                "How long after its end it is deleted; 0: at once; else never.", minimum=0
+                "How many seconds after its end the job is deleted (never, if this is not set).",
+                minimum=0,
             ),
-            "maxWaitSeconds": integer("It fails if it still waits then.", minimum=1),
+            "maxWaitSeconds": integer(
+                "After how many seconds a job that still waits fails.", minimum=1
+            ),
             "runIn": choice(
                 "Whether the command starts the training (launcher) or is it (workers); "
                 "auto, the default, goes by its words.",
                 RUN_IN,
             ),
-            "shell": string("That reads the command; else sh.", minLength=1),
+            "shell": string("The shell that reads the command (sh).", minLength=1),
             "sync": _sync(),
         },
         ("etReplicaSpecs",),
+        "What the job runs, and with how many workers.",
     )
 
 
 def _launcher() -> Schema:
     return record(
         {
-            "replicas": integer("There is one.", minimum=1, maximum=1, default=1),
-            "restartPolicy": choice(
-                "Accepted: a launcher that is lost is always replaced.", RESTARTS
+            "replicas": integer(
+                "The number of launchers, which is always 1.", minimum=1, maximum=1, default=1
             ),
-            "template": pod_template("Of the pod that runs the command."),
+            "restartPolicy": choice(
+                "This is accepted and has no effect, because a lost launcher is always replaced.",
+                RESTARTS,
+            ),
+            "template": pod_template("The template of the pod that runs the command."),
         },
         ("template",),
+        "The pod that runs the command and the coordinator.",
     )
 
 
@@ -118,18 +137,28 @@ def _worker() -> Schema:
     made = record(
         {
             "replicas": integer(
-                "How many there are to be.", minimum=1, maximum=MOST_WORKERS, default=1
+                "The number of workers to have.", minimum=1, maximum=MOST_WORKERS, default=1
             ),
             "minReplicas": integer(
-                "It runs with so many.", minimum=1, maximum=MOST_WORKERS, default=1
+                "The number of workers with which the job still runs.",
+                minimum=1,
+                maximum=MOST_WORKERS,
+                default=1,
             ),
-            "maxReplicas": integer("It never grows beyond.", minimum=1, default=ANY_NUMBER),
+            "maxReplicas": integer(
+                "The number of workers beyond which the job never grows.",
+                minimum=1,
+                default=ANY_NUMBER,
+            ),
             "restartPolicy": choice(
                 "Which workers are replaced when they are lost.", RESTARTS, default="Always"
             ),
-            "template": pod_template("Of the pods that train; their command is Midflight's."),
+            "template": pod_template(
+                "The template of the pods that train, whose command Midflight sets."
+            ),
         },
         ("template",),
+        "The pods that train.",
     )
     return with_rules(
         made,
@@ -144,16 +173,16 @@ def _worker() -> Schema:
 def _sync() -> Schema:
     return record(
         {
-            "mode": choice("How it is fetched.", SYNC_MODES),
+            "mode": choice("How the code is fetched.", SYNC_MODES),
             "source": string(
-                "From where; a login belongs in the job's Secret.", pattern=_NO_OPTION
+                "Where the code is fetched from, without a login.", pattern=_NO_OPTION
             ),
-            "branch": string("Of git; else its usual one.", pattern=_NO_OPTION),
-            "revision": string("Of git; else the newest.", pattern=_NO_OPTION),
-            "image": string("That fetches it."),
+            "branch": string("The branch of git (its usual one).", pattern=_NO_OPTION),
+            "revision": string("The revision of git (the newest).", pattern=_NO_OPTION),
+            "image": string("The image that fetches the code."),
         },
         ("mode", "source"),
-        "Code that is fetched once, before anything starts.",
+        "The code that is fetched once, before anything starts.",
     )
 
 
@@ -161,15 +190,21 @@ def _sync() -> Schema:
 
 
 def _scaleout() -> dict[str, Any]:
-    count = {"count": _unchanging(integer("So many more.", minimum=1, maximum=MOST_WORKERS))}
+    count = {
+        "count": _unchanging(
+            integer("The number of workers to add.", minimum=1, maximum=MOST_WORKERS)
+        )
+    }
     spec = _scaler_spec(
         "toAdd",
-        record(count, ("count",), "Workers that come."),
-        partial=boolean("Take what came in time, instead of all or nothing.", default=False),
+        record(count, ("count",), "The workers to add."),
+        partial=boolean(
+            "Whether workers that came in time stay when others did not.", default=False
+        ),
     )
     return definition(
         (names.GROUP, names.VERSION, names.SCALEOUT, "sout"),
-        root(spec, status(addPods=array(string(), "The workers that came, or are to."))),
+        root(spec, status(addPods=array(string(), "The workers that came or are to come."))),
         _scaler_columns(".spec.toAdd.count"),
     )
 
@@ -177,44 +212,53 @@ def _scaleout() -> dict[str, Any]:
 def _scalein() -> dict[str, Any]:
     request = record(
         {
-            "count": _unchanging(integer("So many fewer; the newest go.", minimum=1)),
+            "count": _unchanging(
+                integer("The number of workers to remove, the newest first.", minimum=1)
+            ),
             "podNames": array(
                 string(minLength=1, maxLength=253),
-                "These go.",
+                "The names of the workers to remove.",
                 minItems=1,
                 maxItems=ANY_NUMBER,
                 **{"x-kubernetes-list-type": "set"},
             ),
         },
-        about="Workers that leave: count or podNames.",
+        about="The workers to remove, by count or podNames.",
         anyOf=[{"required": ["count"]}, {"required": ["podNames"]}],
     )
     return definition(
         (names.GROUP, names.VERSION, names.SCALEIN, "sin"),
         root(
             _scaler_spec("toDelete", request),
-            status(toDeletePods=array(string(), "The workers that left, or are to.")),
+            status(toDeletePods=array(string(), "The workers that left or are to leave.")),
         ),
         _scaler_columns(".spec.toDelete.count"),
     )
 
 
 def _scaler_spec(field: str, schema: Schema, **more: Schema) -> Schema:
-    name = string("Of the TrainingJob, in the same namespace.", minLength=1, maxLength=253)
-    variable = record({"name": string(minLength=1), "value": text()}, ("name",))
+    name = string("The name of the TrainingJob, in the same namespace.", minLength=1, maxLength=253)
+    variable = record(
+        {
+            "name": string("The name of the variable.", minLength=1),
+            "value": text("The value of the variable."),
+        },
+        ("name",),
+    )
     return record(
         {
             field: schema,
-            "selector": record({"name": _unchanging(name)}, ("name",), "The job."),
+            "selector": record({"name": _unchanging(name)}, ("name",), "The job to scale."),
             "timeout": integer(
-                "Seconds; what is not done by then is taken back.", minimum=1, default=60
+                "After how many seconds an unfinished request is undone.", minimum=1, default=60
             ),
-            "script": text("Accepted, and without effect: no script is needed."),
-            "env": keyed(variable, "name", "Accepted, and without effect."),
-            "backoffLimit": integer("Accepted, and without effect.", minimum=0),
+            "script": text("This is accepted and has no effect, because no script is needed."),
+            "env": keyed(variable, "name", "This is accepted and has no effect."),
+            "backoffLimit": integer("This is accepted and has no effect.", minimum=0),
             **more,
         },
         (field, "selector"),
+        "Which job is scaled, and by how much.",
     )
 
 
@@ -257,29 +301,34 @@ def _pytorchjob_spec() -> Schema:
         {
             "pytorchReplicaSpecs": record(
                 {
-                    "Master": _pytorch_replicas("Rank 0.", minimum=1, maximum=1),
-                    "Worker": _pytorch_replicas("The others.", minimum=0, maximum=MOST_WORKERS),
+                    "Master": _pytorch_replicas("The pod of rank 0.", minimum=1, maximum=1),
+                    "Worker": _pytorch_replicas(
+                        "The pods of the other ranks.", minimum=0, maximum=MOST_WORKERS
+                    ),
                 },
-                about="Its pods; the master is one of those that train.",
+                about="The pods of the job, of which the master trains as well.",
                 anyOf=[{"required": ["Master"]}, {"required": ["Worker"]}],
             ),
             "elasticPolicy": _elastic_policy(),
             "nprocPerNode": string(
-                "Training processes in each pod: auto, cpu, gpu or a number.",
+                "The number of training processes in each pod, or auto, cpu or gpu.",
                 pattern="^(auto|cpu|gpu|[1-9][0-9]*)$",
             ),
             "runPolicy": _run_policy(),
         },
         ("pytorchReplicaSpecs",),
+        "What the job runs, and with how many pods.",
     )
 
 
 def _pytorch_replicas(about: str, **bounds: int) -> Schema:
     return record(
         {
-            "replicas": integer("How many there are to be.", default=1, **bounds),
-            "restartPolicy": choice("When one is started again.", RESTARTS, default="OnFailure"),
-            "template": pod_template("Of these pods."),
+            "replicas": integer("The number of these pods.", default=1, **bounds),
+            "restartPolicy": choice(
+                "When one of these pods is started again.", RESTARTS, default="OnFailure"
+            ),
+            "template": pod_template("The template of these pods."),
         },
         ("template",),
         about,
@@ -290,18 +339,24 @@ def _elastic_policy() -> Schema:
     made = record(
         {
             "minReplicas": integer(
-                "It runs with so many, the master included.", minimum=1, maximum=MOST_WORKERS
+                "The number of pods with which the job still runs, with the master.",
+                minimum=1,
+                maximum=MOST_WORKERS,
             ),
-            "maxReplicas": integer("It never grows beyond, the master included.", minimum=1),
-            "rdzvBackend": string(),
-            "rdzvHost": string(),
-            "rdzvPort": integer(minimum=1, maximum=65535),
-            "rdzvId": string(),
-            "rdzvConf": array(record({"key": string(), "value": string()})),
-            "standalone": boolean(),
-            "nProcPerNode": integer("An older place for nprocPerNode.", minimum=1),
-            "maxRestarts": integer(minimum=0),
-            "metrics": array(open_record({})),
+            "maxReplicas": integer(
+                "The number of pods beyond which the job never grows.", minimum=1
+            ),
+            "rdzvBackend": string("The rendezvous backend of torchrun (c10d)."),
+            "rdzvHost": string("The host of the rendezvous (the master)."),
+            "rdzvPort": integer("The port of the rendezvous.", minimum=1, maximum=65535),
+            "rdzvId": string("The name of the rendezvous (that of the job)."),
+            "rdzvConf": array(_setting(), "More settings of the rendezvous backend."),
+            "standalone": boolean("This has no effect, because the pods of a job are one world."),
+            "nProcPerNode": integer("An older place for spec.nprocPerNode.", minimum=1),
+            "maxRestarts": integer("How often torchrun restarts its processes.", minimum=0),
+            "metrics": array(
+                open_record({}), "This has no effect: use an autoscaler of the scale subresource."
+            ),
         },
         about="With it, workers may come and go while the job runs.",
     )
@@ -311,33 +366,49 @@ def _elastic_policy() -> Schema:
     return with_rules(made, (rule, "minReplicas is more than maxReplicas"))
 
 
+def _setting() -> Schema:
+    return record(
+        {
+            "key": string("The name of the setting."),
+            "value": string("The value of the setting."),
+        }
+    )
+
+
 def _run_policy() -> Schema:
     scheduling = record(
         {
-            "minAvailable": integer(minimum=0),
-            "queue": string(),
-            "minResources": open_record({}),
-            "priorityClass": string(),
-            "scheduleTimeoutSeconds": integer(minimum=0),
-        }
+            "minAvailable": integer("The number of pods that are scheduled together.", minimum=0),
+            "queue": string("The queue of the gang scheduler."),
+            "minResources": open_record({}, about="The resources that the gang needs to start."),
+            "priorityClass": string("The PriorityClass of the gang."),
+            "scheduleTimeoutSeconds": integer(
+                "How many seconds the scheduler waits for the gang.", minimum=0
+            ),
+        },
+        about="How the pods of the job are scheduled together.",
     )
     return record(
         {
             "cleanPodPolicy": choice(
-                "Which pods go when the job is over.", ("", *CLEAN_POLICIES), default="None"
+                "Which pods are deleted when the job is over.",
+                ("", *CLEAN_POLICIES),
+                default="None",
             ),
             "ttlSecondsAfterFinished": integer(
-                "How long after its end it is deleted; 0: at once; else never.", minimum=0
+                "How many seconds after its end the job is deleted (never, if this is not set).",
+                minimum=0,
             ),
-            "activeDeadlineSeconds": integer("How long it may run.", minimum=1, format="int64"),
-            "backoffLimit": integer("Restarts after a failure.", minimum=0),
+            "activeDeadlineSeconds": integer(
+                "How many seconds the job may run.", minimum=1, format="int64"
+            ),
+            "backoffLimit": integer("How often the job restarts after a failure.", minimum=0),
             "schedulingPolicy": scheduling,
-            "suspend": boolean(
-                "Keep it from running until this is false; one that runs stops, and begins anew."
-            ),
+            "suspend": boolean("Whether the job is kept from running, and stopped if it runs."),
             "managedBy": string(
-                "Who looks after it: kubeflow.org/training-operator, or nobody named, is us."
+                "Which controller runs the job (kubeflow.org/training-operator means Midflight)."
             ),
         },
+        about="When the job ends, and what is left of it.",
         default={},
     )

@@ -1,11 +1,12 @@
-"""`elasticPolicy` of a PyTorchJob, for commands that start torchrun in every pod.
+"""`elasticPolicy` of a PyTorchJob, for commands that start torchrun.
 
 Such a command brings a launcher for its own node and no more, so each pod runs it, as under
 Kubeflow's operator, and the torchruns of all pods meet at the master. What Kubeflow's operator
-tells them through `PET_*` variables is told here too; a flag of the command itself wins.
+tells them through `PET_*` variables is told here too; a flag of the command itself wins. A script
+may hide a torchrun; then each member starts one, which is a node with one process.
 """
 
-from midflight.backends.words import runs_torchrun
+from midflight.backends.words import runs_in_workers, runs_torchrun
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import Kind, Spec
 from midflight.kubernetes import names
@@ -22,6 +23,12 @@ def torchrun_in_every_pod(spec: Spec) -> bool:
     return elastic and runs_torchrun(spec.command, spec.run_in)
 
 
+def may_hide_torchrun(spec: Spec) -> bool:
+    """Members run the command, and nobody knows what that starts."""
+    elastic = spec.kind is Kind.PYTORCHJOB and is_elastic(spec)
+    return elastic and runs_in_workers(spec.command, spec.run_in)
+
+
 def rendezvous_port(obj: Object) -> int:
     policy, path = part(obj, "spec.elasticPolicy")
     return fields.whole(policy, "rdzvPort", path) or names.MASTER_PORT
@@ -29,14 +36,18 @@ def rendezvous_port(obj: Object) -> int:
 
 def torchrun_variables(obj: Object, spec: Spec) -> dict[str, str]:
     """The same in all pods: who joins is for the rendezvous to say."""
+    slots = max(spec.gpus, 1)
+    nodes, processes = 1, spec.nproc_per_node or str(slots)  # of each pod, of each node
+    if not torchrun_in_every_pod(spec):
+        nodes, processes = slots, "1"
     policy, path = part(obj, "spec.elasticPolicy")
     host = fields.text(policy, "rdzvHost", path) or names.master_service(spec.name)
     found = {
         "PET_RDZV_BACKEND": fields.text(policy, "rdzvBackend", path) or BACKEND,
         "PET_RDZV_ENDPOINT": f"{host}:{rendezvous_port(obj)}",
         "PET_RDZV_ID": fields.text(policy, "rdzvId", path) or spec.name,
-        "PET_NNODES": f"{spec.least}:{spec.most}",
-        "PET_NPROC_PER_NODE": spec.nproc_per_node or str(max(spec.gpus, 1)),
+        "PET_NNODES": f"{spec.least * nodes}:{spec.most * nodes}",
+        "PET_NPROC_PER_NODE": processes,
     }
     if settings := _settings(policy, path):
         found["PET_RDZV_CONF"] = settings

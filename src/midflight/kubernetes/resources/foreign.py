@@ -20,6 +20,7 @@ _PHASES = {
     "Succeeded": Phase.SUCCEEDED,
     "Failed": Phase.FAILED,
 }
+ENDED = (Phase.SUCCEEDED, Phase.FAILED)
 KUBEFLOW_JOB, KUBEFLOW_ROLE = "training.kubeflow.org/job-name", "training.kubeflow.org/replica-type"
 ET_JOB, ET_ROLE = "training-job-name", "training-job-role"
 # kind: the labels for the job's name and the pod's role, where our own are missing

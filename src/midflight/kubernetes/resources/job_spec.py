@@ -17,7 +17,7 @@ from midflight.controller.spec_check import LONGEST_NAME, check
 from midflight.controller.state import Role
 from midflight.errors import JobFailed, UsageError
 from midflight.kubernetes import names
-from midflight.kubernetes.resources import fields
+from midflight.kubernetes.resources import devices, fields
 from midflight.kubernetes.resources.elastic_policy import torchrun_variables
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import (
@@ -37,7 +37,6 @@ from midflight.kubernetes.resources.templates import (
     replicas_of,
     template_of,
 )
-from midflight.quantities import quantity
 
 IMAGE_COMMAND = "(the image's own command)"  # what is shown where the object names none
 AGAIN = 6  # restarts where the replicas may be restarted and nobody said how often
@@ -70,14 +69,16 @@ def spec_of(obj: Object) -> Spec:
     return spec
 
 
-def min_available(obj: Object, spec: Spec) -> int:
+def min_available(obj: Object, spec: Spec, most: int | None = None) -> int:
     """How many workers a drain has to leave; 0 means that it may take all of them.
 
-    A job of fixed size has no worker to spare, and a drain would wait for its end.
+    A job of fixed size has no worker to spare, and a drain would wait for its end. `most`: of jobs
+    without an annotation, where the operator was told.
     """
     annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
     if (said := annotations.get(names.MIN_AVAILABLE)) is None:
-        return spec.least if is_elastic(spec) else 0
+        least = spec.least if is_elastic(spec) else 0
+        return least if most is None else min(least, most)
     if not said.isdecimal() or int(said) > MOST_WORKERS:
         path = fields.join("metadata.annotations", names.MIN_AVAILABLE)
         raise fields.wrong(path, f"a number of workers up to {MOST_WORKERS}", said)
@@ -169,17 +170,8 @@ def _gpus(obj: Object, spec: Object) -> int:
         return slots
     container = main_container(template_of(obj, Role.WORKER))
     resources = fields.mapping(container.value, "resources", container.path)
-    limit = fields.mapping(resources, "limits", container.path).get(names.GPU)
-    if limit is None:
-        return 0
-    path = f'{container.path}.resources.limits["{names.GPU}"]'
-    try:
-        number = quantity(str(limit))
-    except UsageError:
-        raise fields.wrong(path, "a whole number", limit) from None
-    if number != int(number) or number > _MANY:
-        raise fields.wrong(path, "a whole number of devices", limit)
-    return int(number)
+    limits = fields.mapping(resources, "limits", f"{container.path}.resources")
+    return devices.slots(limits, f"{container.path}.resources.limits")
 
 
 def _max_wait(spec: Object, annotations: dict[str, str]) -> float | None:

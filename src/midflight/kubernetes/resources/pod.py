@@ -23,6 +23,7 @@ _TAKEN = (
     "Terminated",
 )
 _REFUSED = ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfmemory", "OutOfpods")
+_LONGEST_LINE = 160  # characters: a job's status has one for each instance
 _QUIET = ("ContainerCreating", "PodInitializing")
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 
@@ -46,13 +47,24 @@ class Pod:
     end: str = ""  # how it ended, in words
     taken: bool = False  # away from its program, which is not to blame
     told: bool = False  # to end, before its program did: how that ended means nothing
-    message: str = ""  # what its program left as its last word
+    message: str = ""  # what its program left as its last word: the end of its log, if it failed
     template: str = ""  # mark of the template that it was made of
     disruption: str = ""  # why somebody has it deleted, where the cluster says so
 
     @property
     def over(self) -> bool:
         return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def unusable(self) -> bool:
+        """Its image cannot run Midflight, as the script around its command has said."""
+        return self.code == names.UNUSABLE and self.last_line.startswith(names.UNUSABLE_IMAGE)
+
+    @property
+    def last_line(self) -> str:
+        """The line that says most, as a rule: that of an exception."""
+        lines = [line.strip() for line in self.message.splitlines() if line.strip()]
+        return lines[-1][:_LONGEST_LINE] if lines else ""
 
 
 def read_pod(pod: Mapping[str, Any]) -> Pod:

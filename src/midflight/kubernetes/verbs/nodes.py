@@ -9,6 +9,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.api.paths import EVERYWHERE, path
 from midflight.kubernetes.names import JOB_KINDS
+from midflight.kubernetes.resources import devices
 from midflight.kubernetes.verbs import job_list, pod_status, views
 from midflight.protocol.views import NodeView, ServerView
 
@@ -77,7 +78,7 @@ def _view(node: Mapping[str, Any], pods: Iterable[Mapping[str, Any]]) -> NodeVie
         "address": _address(node),
         "role": _role(meta.get("labels") or {}),
         "status": _status(node),
-        "gpus": _total(node),
+        "gpus": devices.slots((node.get("status") or {}).get("capacity") or {}, "capacity"),
         "allocatedGPUs": sum(pod_status.gpus(pod) for pod in here),
         "labels": dict(meta.get("labels") or {}),
         "virtual": False,
@@ -105,9 +106,3 @@ def _status(node: Mapping[str, Any]) -> str:
     ready = {each["type"]: each["status"] for each in found}.get("Ready")
     word = "Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"
     return f"{word},SchedulingDisabled" if node["spec"].get("unschedulable") else word
-
-
-def _total(node: Mapping[str, Any]) -> int:
-    capacity = (node.get("status") or {}).get("capacity") or {}
-    counts = (str(capacity.get(name, "")) for name in pod_status.GPUS)
-    return sum(int(count) for count in counts if count.isdecimal())

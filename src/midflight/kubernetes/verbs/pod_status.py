@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from midflight.errors import UsageError
-from midflight.kubernetes import names
+from midflight.kubernetes.resources import devices
 from midflight.kubernetes.resources.pod import read_pod, waiting
 
 Object = Mapping[str, Any]
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-GPUS = (names.GPU, "amd.com/gpu")
 OVER = ("Succeeded", "Failed")
 _SIGNALS = 128
 
@@ -34,9 +33,11 @@ def reason(pod: Object) -> str:
     if phase == "Pending":
         return waiting(found)
     if phase == "Failed":
-        said = read_pod(pod).end
-        code = exit_code(pod)
-        return said or ("" if code is None else f"its program ended with code {code}")
+        said, code = read_pod(pod), exit_code(pod)
+        if said.end or code is None:
+            return said.end
+        why = f": {said.last_line}" if said.last_line else ""
+        return f"its program ended with code {code}{why}"
     return ""
 
 
@@ -103,7 +104,7 @@ def ended_at(pod: Object) -> str | None:
 def gpus(pod: Object) -> int:
     """Devices that it holds of its node, or asks for."""
     limits = [(each.get("resources") or {}).get("limits") for each in pod["spec"]["containers"]]
-    return sum(_number((each or {}).get(name)) for each in limits for name in GPUS)
+    return sum(devices.slots(each or {}, "limits") for each in limits)
 
 
 def has_place(pod: Object) -> bool:
@@ -172,7 +173,3 @@ def _main_state(pod: Object) -> Mapping[str, Mapping[str, Any]]:
             state: Mapping[str, Mapping[str, Any]] = each.get("state") or {}
             return state
     return {}
-
-
-def _number(value: object) -> int:
-    return int(str(value)) if str(value).isdecimal() else 0
