@@ -9,7 +9,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-keras = tf.keras  # 3 or 2
+keras: Any = tf.keras  # 3 or 2
 hvd.init()
 keras.utils.set_random_seed(hvd.rank())
 MODEL = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(1)])

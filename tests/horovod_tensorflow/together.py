@@ -16,7 +16,7 @@ import horovod.tensorflow.keras as hvd_keras
 import numpy as np
 import tensorflow as tf
 
-keras = tf.keras  # 3 or 2
+keras: Any = tf.keras  # 3 or 2
 NEW = hasattr(keras, "Variable")  # it is Keras 3
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
