@@ -67,3 +67,20 @@ def test_the_shims_come_first_however_often_they_are_asked_for(times: int) -> No
 def test_a_jobs_own_commands_stay_in_front() -> None:
     environ = {"PATH": "/job/bin:/usr/bin", shims.JOB_DIR: "/job"}
     assert shims.environment(environ)["PATH"] == f"/job/bin:{shims.BIN}:/usr/bin"
+
+
+@pytest.mark.parametrize(
+    ("there", "wish", "meant"), [(True, None, "1"), (True, "0", None), (False, None, None)]
+)
+def test_keras_2_is_meant_where_python_has_it_and_nobody_has_decided(
+    tmp_path: Path, there: bool, wish: str | None, meant: str | None
+) -> None:
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.touch(mode=0o755)
+    package = tmp_path / "lib/python3.11/site-packages/tf_keras"
+    if there:
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    environ = {"PATH": str(python.parent)} | ({} if wish is None else {shims.KERAS: wish})
+    assert shims.environment(environ).get(shims.KERAS) == meant

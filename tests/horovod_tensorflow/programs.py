@@ -15,9 +15,17 @@ needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None,
     reason="TensorFlow is not installed; it is in the extra `tensorflow`",
 )
+KERAS_3, KERAS_2 = "0", "1"  # TF_USE_LEGACY_KERAS
+AGES = [
+    pytest.param(KERAS_3, id="keras 3"),
+    pytest.param(KERAS_2, id="keras 2", marks=pytest.mark.skipif(
+        importlib.util.find_spec("tf_keras") is None,
+        reason="tf-keras is not installed; it is in the extra `tensorflow`",
+    )),
+]  # fmt: skip
 
 
-def prepare(site: Site) -> None:
+def prepare(site: Site, keras: str = KERAS_3) -> None:
     """What training processes find in their environment."""
     folder = site.folder / "temporary"  # TensorFlow leaves files there when it is killed
     folder.mkdir(exist_ok=True)
@@ -29,9 +37,10 @@ def prepare(site: Site) -> None:
         "TF_NUM_INTEROP_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "-1",
+        "TF_USE_LEGACY_KERAS": keras,
     }
 
 
-def start(site: Site, program: Path, *flags: str) -> Launched:
-    prepare(site)
+def start(site: Site, program: Path, *flags: str, keras: str = KERAS_3) -> Launched:
+    prepare(site, keras)
     return site.launch("--name", "digits", *flags, "--", sys.executable, str(program))

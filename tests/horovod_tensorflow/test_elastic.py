@@ -43,9 +43,10 @@ def all_agree(steps: dict[int, list[dict[str, str]]]) -> None:
         assert len(said) <= int(said[0]["size"]), "nobody did it twice"
 
 
-def test_a_loop_with_a_tape_grows_and_loses_its_first_rank(site: Site) -> None:
+@pytest.mark.parametrize("keras", programs.AGES)
+def test_a_loop_with_a_tape_grows_and_loses_its_first_rank(site: Site, keras: str) -> None:
     program = programs.HERE / "elastic_tape.py"
-    run = programs.start(site, program, "-np", "2", "--min-np", "1", "--max-np", "3")
+    run = programs.start(site, program, "-np", "2", "--min-np", "1", "--max-np", "3", keras=keras)
     run.says("size=2", times=20, within=WITHIN)
     first = min(members(site, str(program)))
     grow(site, 3)

@@ -14,12 +14,14 @@ PROGRAM = programs.HERE / "together.py"
 CHECKS = PROGRAM.read_text().partition("CHECKS = (")[2].partition(")")[0].replace(",", "").split()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launched]:
+@pytest.fixture(scope="module", params=programs.AGES)
+def run(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Launched]:
     """One run for all: it takes much longer to start than to do what it does."""
     site = Site(Path(tmp_path_factory.mktemp("together")))
     try:
-        launched = programs.start(site, PROGRAM, "-np", "2")
+        launched = programs.start(site, PROGRAM, "-np", "2", keras=request.param)
         launched.process.wait(programs.PATIENCE)
         yield launched
     finally:

@@ -98,6 +98,14 @@ def test_a_discovery_script_that_fails_at_first_ends_the_job(site: Site) -> None
     assert f"horovodrun: error: {failed}" in run.lines
 
 
+def test_an_elastic_job_begins_with_all_the_slots_that_there_are(site: Site) -> None:
+    flags = ("-np", "2", "--max-np", "4", "--host-discovery-script", "echo localhost:4")
+    run = horovodrun(site, *flags, *python("import os; print('of', os.environ['HOROVOD_SIZE'])"))
+    assert run.ends() == 0, run.lines
+    said = [line.partition("<stdout>:")[2] for line in run.lines if "<stdout>:" in line]
+    assert said == ["of 4"] * 4
+
+
 def test_hosts_that_a_script_names_are_used_and_rubbish_is_ignored(
     site: Site, tmp_path: Path
 ) -> None:

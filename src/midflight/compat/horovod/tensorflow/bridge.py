@@ -9,8 +9,6 @@ through the host's memory, also what lies on a GPU, and XLA cannot compile it.
 """
 
 import functools
-import importlib
-import os
 import re
 import warnings
 import weakref
@@ -29,10 +27,6 @@ from midflight.compat.horovod.engine.process import PROCESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Work = Callable[[list[Tensor]], Sequence[Tensor]]
-
-# Keras 3, or with TensorFlow's own switch Keras 2 from the package tf-keras, as in `tf.keras`.
-_LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
-keras: Any = importlib.import_module("tf_keras" if _LEGACY else "keras")
 
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 _counts: weakref.WeakKeyDictionary[Any, Counter[str]] = weakref.WeakKeyDictionary()

@@ -23,6 +23,7 @@ from midflight.compat.horovod.engine.process import PROCESS
 from midflight.compat.horovod.tensorflow.bridge import to_numpy, to_torch
 from midflight.compat.horovod.tensorflow.functions import broadcast_flat, broadcast_object
 from midflight.compat.horovod.tensorflow.optimizer import careful, innermost
+from midflight.compat.keras_versions import build, variables_of
 from midflight.runtime.membership.standing import Change
 from midflight.runtime.state.claims import NOTHING
 
@@ -139,9 +140,8 @@ class TensorFlowKerasState(_VariablesState):
     def _kept(self) -> Sequence[Any]:
         if self.optimizer is None:
             return list(self.model.weights)
-        if not getattr(self.optimizer, "built", True):
-            self.optimizer.build(self.model.trainable_variables)
-        return [*self.model.weights, *self.optimizer.variables]
+        build(self.optimizer, self.model.trainable_variables)
+        return [*self.model.weights, *variables_of(self.optimizer)]
 
 
 class TensorFlowState(_VariablesState):

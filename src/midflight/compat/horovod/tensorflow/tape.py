@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.bridge import as_written, keras
+from midflight.compat.horovod.tensorflow.bridge import as_written
 from midflight.compat.horovod.tensorflow.compression import Compression
 from midflight.compat.horovod.tensorflow.gradients import (
     Reduction,
@@ -16,6 +16,7 @@ from midflight.compat.horovod.tensorflow.gradients import (
     reduce_gradients,
 )
 from midflight.compat.horovod.torch.mpi_ops import Average
+from midflight.compat.keras_versions import keras
 
 
 class _Distributed:

@@ -2,9 +2,8 @@
 
 from typing import Any, NoReturn
 
-import keras
-
 from midflight.compat.aliasing import missing
+from midflight.compat.keras_versions import keras, variables_of
 from midflight.compat.kungfu.tensorflow.collectives import broadcast_variables
 
 __all__ = ["BroadcastGlobalVariablesCallback", "broadcast_variables"]
@@ -20,7 +19,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._done:
-            broadcast_variables([*self.model.variables, *self.model.optimizer.variables])
+            broadcast_variables([*self.model.variables, *variables_of(self.model.optimizer)])
             self._done = True
 
 

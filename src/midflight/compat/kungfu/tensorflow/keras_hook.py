@@ -7,11 +7,13 @@ the progress. Keras is imported when the first hook is made, not before.
 
 import importlib
 import json
+import sys
 from functools import cache
 from typing import Any
 
 import torch
 
+from midflight.compat.keras_versions import build, variables_of
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.progress import Progress
 from midflight.compat.kungfu.schedule import parse
@@ -44,9 +46,8 @@ class KerasState:
         optimizer = getattr(self._model, "optimizer", None)
         if optimizer is None:
             return []
-        if not getattr(optimizer, "built", True):
-            optimizer.build(self._model.trainable_variables)
-        return list(optimizer.variables)
+        build(optimizer, self._model.trainable_variables)
+        return variables_of(optimizer)
 
 
 def _values(variable: Any) -> Any:
@@ -71,10 +72,10 @@ def average(model: Any) -> None:
 @cache
 def hook_class() -> Any:
     try:
-        keras: Any = importlib.import_module("keras")
+        keras: Any = importlib.import_module("tf_keras" if "tf_keras" in sys.modules else "keras")
     except ModuleNotFoundError:
         raise UsageError(
-            "the ElasticHook of kungfu.tensorflow is for Keras 3, which is not installed; "
+            "the ElasticHook of kungfu.tensorflow is for Keras, which is not installed; "
             "for torch loops there is kungfu.torch.ElasticHook"
         ) from None
     base: Any = keras.callbacks.Callback

@@ -6,16 +6,17 @@ overtaken by a loss is left out, as its result has come with the others' state. 
 optimizer's state go to newcomers.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-import keras
 import tensorflow as tf
 import torch
 from torch import Tensor
 
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.tensorflow.bridge import as_written, call, same, to_numpy, to_torch
+from midflight.compat.keras_versions import build, is_legacy, is_optimizer, variables_of
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.tensorflow import tensorflow_1
 from midflight.compat.kungfu.torch.optimizers.algorithms import Exchange, in_pairs, reduced
@@ -68,7 +69,7 @@ class _State:
 
 
 class _Shared:
-    """Goes in front of a Keras optimizer's class."""
+    """Goes in front of the class of an optimizer of Keras 3."""
 
     _exchange: Exchange
     _models: bool
@@ -92,6 +93,29 @@ class _Shared:
             self._held = True
         step = super().apply  # type: ignore[misc] # the optimizer's
         _share(self._exchange, given, trained, self._models, step)
+
+
+class _LegacyShared:
+    """Goes in front of the class of an optimizer of Keras 2."""
+
+    _exchange: Exchange
+    _models: bool
+    _held = False
+
+    @as_written
+    def apply_gradients(self, grads_and_vars: Any, *more: Any, **named: Any) -> None:
+        gradients, variables = (list(part) for part in zip(*grads_and_vars, strict=True))
+        if not self._held:
+            build(self, variables)
+            with tf.init_scope():
+                _hold([*variables, *variables_of(self)])
+            self._held = True
+        apply = super().apply_gradients  # type: ignore[misc] # the optimizer's
+
+        def step(shared: list[Any], trained: list[Any]) -> None:
+            apply(list(zip(shared, trained, strict=True)), *more, **named)
+
+        _share(self._exchange, gradients, variables, self._models, step)
 
 
 def _hold(variables: Sequence[Any]) -> None:
@@ -131,11 +155,11 @@ def _share(
 def _wrapped(optimizer: Any, exchange: Exchange, *, models: bool) -> Any:
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         return _wrapped_v1(optimizer, exchange, models)
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
+    if not is_optimizer(optimizer):
         raise UsageError(f"wanted an optimizer of Keras, got a {type(optimizer).__name__}")
-    kind = type(optimizer)
+    kind, front = type(optimizer), _LegacyShared if is_legacy(optimizer) else _Shared
     extra = {"_exchange": staticmethod(exchange), "_models": models, "__module__": kind.__module__}
-    optimizer.__class__ = type(kind.__name__, (_Shared, kind), extra)
+    optimizer.__class__ = type(kind.__name__, (front, kind), extra)
     return optimizer
 
 
@@ -161,7 +185,8 @@ def _wrapped_v1(optimizer: Any, exchange: Exchange, models: bool) -> Any:
 
 def _resource(variable: Any) -> Any:
     """The tf.Variable inside one of Keras 3, which TensorFlow's own optimizers do not know."""
-    return variable.value if isinstance(variable, keras.Variable) else variable
+    kind = getattr(sys.modules.get("keras"), "Variable", ())
+    return variable.value if isinstance(variable, kind) else variable
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -25,8 +25,8 @@ from midflight.compat.horovod.tensorflow import (
     mpi_ops,
     optimizer,
 )
-from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.keras import callbacks, elastic
+from midflight.compat.keras_versions import keras
 
 
 def DistributedOptimizer(  # noqa: PLR0913

@@ -12,9 +12,9 @@ import numpy as np
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.common.basics import rank, size
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
-from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.functions import broadcast_variables
 from midflight.compat.horovod.tensorflow.mpi_ops import allreduce
+from midflight.compat.keras_versions import keras, variables_of
 
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -47,7 +47,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         if self.broadcast_done:
             return
         self.broadcast_done = True
-        every = [*self.model.weights, *self.model.optimizer.variables]
+        every = [*self.model.weights, *variables_of(self.model.optimizer)]
         shared = [variable for variable in every if id(variable) not in self._local]
         broadcast_variables(shared, self.root_rank, self.process_set)
 

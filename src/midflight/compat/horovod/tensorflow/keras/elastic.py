@@ -9,8 +9,8 @@ order of the callbacks matters: those that update come first, the one that commi
 from typing import Any
 
 from midflight.compat.aliasing import missing
-from midflight.compat.horovod.tensorflow.bridge import keras
 from midflight.compat.horovod.tensorflow.elastic import TensorFlowKerasState, run
+from midflight.compat.keras_versions import keras
 
 
 class KerasState(TensorFlowKerasState):
