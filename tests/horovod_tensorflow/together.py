@@ -404,6 +404,25 @@ def first_collective_in_a_second_trace() -> None:
     equal(step(mine)[0], np.stack([both.sum(1).mean(0)] * 2, 1))
 
 
+def names_that_keras_3_removed() -> None:
+    """They work with Keras 2; with Keras 3 the error says how to get that."""
+    optimizer = keras.optimizers.SGD(0.25)
+
+    def compile_as_of_old() -> None:
+        model().compile(optimizer=optimizer, loss="mse", experimental_run_tf_function=False)
+
+    if not NEW:
+        equal(optimizer.lr, 0.25)
+        assert optimizer.variables()
+        compile_as_of_old()
+        return
+    assert not hasattr(optimizer, "lr")
+    raises(AttributeError, "TF_USE_LEGACY_KERAS=1", lambda: optimizer.lr)
+    raises(TypeError, "TF_USE_LEGACY_KERAS=1", lambda: optimizer.variables())
+    raises(TypeError, "TF_USE_LEGACY_KERAS=1", compile_as_of_old)
+    assert list(optimizer.variables)
+
+
 CHECKS = (
     first_collective_in_a_second_trace,
     reductions,
@@ -418,6 +437,7 @@ CHECKS = (
     batch_norm_of_all_rows,
     callbacks_of_fit,
     errors_in_graphs,
+    names_that_keras_3_removed,
 )
 
 if __name__ == "__main__":

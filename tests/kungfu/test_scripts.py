@@ -12,6 +12,7 @@ import pytest
 
 from midflight.compat.kungfu.config import ConfigStoreClient
 from midflight.errors import Refused
+from tests.horovod_tensorflow.programs import AGES
 from tests.kungfu.commands import Commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -91,10 +92,12 @@ def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(
     assert weights[0] == weights[1]
 
 
+@pytest.mark.parametrize("keras", AGES)
 def test_tensorflow_2_trains_and_is_resized_and_an_estimator_is_told_what_it_needs(
-    commands: Commands,
+    commands: Commands, keras: str
 ) -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow is not installed; `make test` does")
+    commands.env["TF_USE_LEGACY_KERAS"] = keras
     done = commands.finish(
         *("kungfu-run", "-w", "-np", "1", "-warm", "1"),
         *(sys.executable, str(HERE / "tensorflow_script.py")),

@@ -59,7 +59,9 @@ class _Variables(list[Any]):
 
 def _explain_removed_names(module: Any) -> None:
     """`module`: Keras 3, whose classes are to say what has become of a name."""
-    kind, model = module.optimizers.Optimizer, module.Model
+    kind = module.optimizers.Optimizer
+    # Where it is defined: Keras asks whether a model's class has overridden it.
+    model = next(each for each in module.Model.__mro__ if "compile" in vars(each))
     variables, compile_model = kind.variables, model.compile
 
     def no_rate(*_: Any) -> None:
