@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from midflight.coordinator.core import events
 from midflight.protocol import messages as say
-from midflight.protocol.messages import RunningMember
+from midflight.protocol.messages import RunningMember, Switch
 from midflight.protocol.world import World
 
 Word = Callable[[float], events.Event]
@@ -53,7 +53,7 @@ class FakeMember:
     forming: World | None = None
     prepared: dict[int, World] = field(default_factory=dict)
     ready: set[int] = field(default_factory=set)
-    switch: say.Switch | None = None
+    switch: Switch | None = None
     left_in: int | None = None  # the generation in which it was left out; it waits to be dismissed
     finished: bool = False
     stays: bool = False  # does not end when it is dismissed
@@ -106,6 +106,8 @@ class FakeMember:
             case say.Dismiss(_, failed):
                 if not self.stays:
                     self.exit(self.name, 1 if failed else 0)
+            case _:
+                pass
 
     def _form(self, world: World) -> None:
         if self.generation >= world.generation:
@@ -115,7 +117,7 @@ class FakeMember:
             self._end(world.generation - 1)
             self.forming = world
 
-    def _switch(self, message: say.Switch) -> None:
+    def _switch(self, message: Switch) -> None:
         if self.generation == message.world.generation:
             self.tell(events.Settled, self.generation, self.step)
         elif message.world.generation > self.over:

@@ -28,6 +28,8 @@ class Promises:
                 self._world_announced(world)
                 assert set(joiners) <= set(world.names)
                 self._has_old_member(world, joiners)
+            case _:
+                pass
 
     def _world_announced(self, world: World) -> None:
         known = self.worlds.setdefault(world.generation, world)

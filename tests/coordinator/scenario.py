@@ -11,6 +11,7 @@ import itertools
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from midflight.coordinator.core import commands as do
@@ -167,7 +168,7 @@ class FakeCluster:
         for host in hosts:
             agent = self.agents[host]
             agent.connected = False
-            self._say(f"agent {host}", lambda now, host=host: events.HostLost(now, host))
+            self._say(f"agent {host}", partial(events.HostLost, host=host))
             for member in agent.members.values():
                 self._close(member)
 

@@ -116,7 +116,7 @@ async def served(**spec: Any) -> AsyncIterator[Served]:
         await asyncio.sleep(0)
 
 
-async def next_of(wire: AsyncWire, kind: type[Any], seconds: float = 5.0) -> Any:
+async def next_of(wire: AsyncWire, kind: Any, seconds: float = 5.0) -> Any:
     """The next message of a kind; what comes before it is passed over."""
     async with asyncio.timeout(seconds):
         while True:

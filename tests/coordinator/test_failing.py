@@ -1,6 +1,7 @@
 """Deaths, at every moment: survivors go on, nothing is lost but the step in flight."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,14 @@ def preparing(cluster: FakeCluster) -> int:
     return ticket
 
 
-def switching(cluster: FakeCluster, **wish: object) -> int:
+def switching(cluster: FakeCluster, **wish: Any) -> int:
     """A change whose step is published, and not reached yet."""
     ticket = cluster.ask(**(wish or {"add": 2}))
     assert cluster.phase is Phase.SWITCHING
     return ticket
 
 
-def half_settled(cluster: FakeCluster, **wish: object) -> int:
+def half_settled(cluster: FakeCluster, **wish: Any) -> int:
     """A change whose step has been passed; not all have said so."""
     ticket = switching(cluster, **wish)
     cluster.mute = {"m1"}

@@ -7,7 +7,8 @@ from midflight.errors import ProtocolError
 
 
 def test_who_wants_keys_is_answered_when_the_last_of_them_is_there() -> None:
-    keys, heard = Keys(), []
+    keys = Keys()
+    heard: list[object] = []
     keys.want(1, ("a", "b"), heard.append)
     keys.set(1, "b", "2")
     assert heard == []
@@ -33,7 +34,8 @@ def test_nothing_is_added_to_what_is_no_number() -> None:
 
 
 def test_a_generation_is_forgotten_with_its_keys() -> None:
-    keys, heard = Keys(), []
+    keys = Keys()
+    heard: list[object] = []
     keys.set(1, "a", "old")
     keys.forget_before(2)
     keys.want(1, ("a",), heard.append)

@@ -15,7 +15,7 @@ from midflight.coordinator.core.state import Phase
 from tests.coordinator.fake_members import FakeMember, Fate, Health
 from tests.coordinator.scenario import FakeCluster, over, stable
 
-Deed = Callable[[FakeCluster, int], None]
+Deed = Callable[[FakeCluster, int], object]
 
 
 GENTLE = 3  # how often time passes, compared with each of the other deeds
@@ -139,7 +139,7 @@ def deliver_some(cluster: FakeCluster, number: int) -> None:
 
 
 DEEDS: dict[str, Deed] = {
-    "pass time": lambda cluster, number: cluster.run(0.1 + number % 12 / 4) and None,
+    "pass time": lambda cluster, number: cluster.run(0.1 + number % 12 / 4),
     "deliver some words": deliver_some,
     "pause the coordinator": pause,
     "break the lines of hosts": break_lines,

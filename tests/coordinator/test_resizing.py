@@ -1,5 +1,7 @@
 """Planned changes: what is asked for happens as a whole or not at all, and is answered once."""
 
+from typing import Any
+
 import pytest
 
 from midflight.coordinator.core import events
@@ -98,7 +100,7 @@ def test_replacing_all_goes_on_when_one_of_the_old_dies_on_the_way() -> None:
         ({"to": 3, "add": 1}, "not for both"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(wish: dict[str, object], words: str) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(wish: dict[str, Any], words: str) -> None:
     cluster = started(np=3, min_np=2)
     ticket = cluster.ask(**wish)
     ok, detail = cluster.answers[ticket]

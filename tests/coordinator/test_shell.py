@@ -51,7 +51,7 @@ def test_a_world_is_announced_only_after_it_is_in_the_store() -> None:
     async def story(it: Served) -> None:
         wires = await members(it, 1)
         it.saving.open.clear()
-        wire = await it.member(*wires)
+        wire = await it.member(next(iter(wires)))
         await it.until(lambda: it.shell.state.forming is not None)
         assert await nothing(wire, say.Form)
         it.saving.open.set()

@@ -295,7 +295,8 @@ def test_while_survivors_wait_for_others() -> None:
     assert cluster.phase is Phase.WAITING
     cluster.restart()
     cluster.run(6.0)
-    assert cluster.phase is Phase.WAITING and cluster.ended is None
+    assert cluster.phase is Phase.WAITING
+    assert cluster.ended is None
     cluster.add_host("h2", 1)
     goes_on(cluster)
     assert cluster.world == ("m0", "m2")

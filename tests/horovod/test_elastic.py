@@ -60,7 +60,7 @@ def test_a_sampler_gives_every_sample_once_though_members_come_and_go(
         assert run.wait() == 0, run.output
     counts: Counter[tuple[int, int]] = Counter()
     for path in tmp_path.glob("samples.*"):
-        counts.update(tuple(map(int, line.split())) for line in path.read_text().splitlines())  # type: ignore[arg-type]
+        counts.update(tuple(map(int, line.split())) for line in path.read_text().splitlines())  # type: ignore[misc]
     assert {sample for epoch, sample in counts if epoch == 0} == set(range(240))
     assert {sample for epoch, sample in counts if epoch == 1} == set(range(240))
     repeated = sum(counts.values()) - 2 * 240

@@ -32,7 +32,7 @@ def alone() -> Iterator[None]:
     hvd.shutdown()
 
 
-def made(**more: Any) -> TorchState:
+def made(**more: Any) -> Any:
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -218,7 +218,7 @@ def test_other_kinds_of_objects_can_be_given_a_handler() -> None:
     registry = states.get_handler_registry()
     try:
         states.set_handler_registry([*registry, (Counter, CounterHandler)])
-        state = TorchState(counter=Counter())
+        state: Any = TorchState(counter=Counter())
         state.counter.value = 5
         state.sync()
         state.counter.value = 6

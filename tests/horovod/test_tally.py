@@ -19,7 +19,7 @@ from midflight.compat.horovod.engine.tally import Tally
 
 
 def reduce(name: str, shape: tuple[int, ...] = (2,), **more: object) -> Request:
-    return Request(name, ALLREDUCE, (shape,), ("float32",), op="sum", **more)  # type: ignore[arg-type]
+    return Request(name, ALLREDUCE, (shape,), ("float32",), op="sum", **more)
 
 
 def told(tally: Tally) -> list[str]:

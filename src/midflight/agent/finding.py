@@ -1,6 +1,6 @@
 """Which coordinator an agent dials: the one it was told, or whichever serves a run's folder now.
 
-An agent that is started with `--run-dir` may be there before the run is: it waits for the token
+An agent that is started with `--run-dir` may start before the run exists: it waits for the token
 and the address to be written, for as long as whoever started it lets it.
 """
 

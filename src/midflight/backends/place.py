@@ -65,7 +65,7 @@ class Place(Protocol):
         ...
 
     def observed(self, job: Job) -> Observed:
-        """What is there of a job at this moment, as far as the place knows."""
+        """What exists of a job at this moment, as far as the place knows."""
         ...
 
     async def save(self, cluster: Cluster, records: Sequence[Noted]) -> None:

@@ -1,4 +1,4 @@
-"""Who is who among a job's instances: names, the chief, who counts as a worker, who holds devices.
+"""The roles of a job's instances: names, the chief, who counts as a worker, who holds devices.
 
 The chief is the launcher of an etjob and the master of a pytorchjob. A master is a worker as well,
 a launcher is not.

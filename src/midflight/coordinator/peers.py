@@ -1,4 +1,4 @@
-"""Who is connected: agents, members and clients, by name. Sending never blocks."""
+"""The connections of agents, members and clients, by name. Sending never blocks."""
 
 import asyncio
 import contextlib

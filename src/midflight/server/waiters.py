@@ -1,4 +1,4 @@
-"""Who waits for what: futures that end when a job changes, so that a long poll costs nothing.
+"""Futures that end when a job changes, so that a long poll costs nothing.
 
 A waiter looks at the state, takes a future for its job, and looks again when it ends. Both happen
 in one thread, so no change falls between the two.

@@ -123,7 +123,7 @@ def gathering() -> None:
     rows = torch.arange(5.0)
     same(hvd.reducescatter(rows, op=hvd.Sum), [[0.0, 3.0], [6.0, 9.0], [12.0]][RANK])
     same(hvd.grouped_reducescatter([rows[:3].clone()])[0], [float(RANK)])
-    sparse = torch.sparse_coo_tensor([[RANK, 3]], [1.0, 2.0], (4,))
+    sparse = torch.sparse_coo_tensor(torch.tensor([[RANK, 3]]), torch.tensor([1.0, 2.0]), (4,))
     same(hvd.sparse_allreduce_async(sparse, "sparse", hvd.Sum)().to_dense(), [1.0, 1.0, 1.0, 6.0])
     value = {"epoch": RANK, "list": [1, (2, None)], "weights": torch.ones(2) * RANK}
     got_value = hvd.broadcast_object(value, root_rank=1)

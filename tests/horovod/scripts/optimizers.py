@@ -33,9 +33,9 @@ def weights(m: nn.Module) -> torch.Tensor:
 def agrees(make: object, tolerance: float = 1e-6, passes: int = 1, **options: object) -> None:
     """Six steps on halves of the batch come to what six steps on the whole come to."""
     whole, half = model(), model()
-    reference = make(whole.parameters())  # type: ignore[operator]
+    reference = make(whole.parameters())
     optimizer = hvd.DistributedOptimizer(
-        make(half.parameters()),  # type: ignore[operator]
+        make(half.parameters()),
         named_parameters=half.named_parameters(),
         backward_passes_per_step=passes,
         **options,
@@ -60,7 +60,7 @@ def agrees(make: object, tolerance: float = 1e-6, passes: int = 1, **options: ob
 
 
 def sgd(parameters: object) -> torch.optim.Optimizer:
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01)  # type: ignore[arg-type]
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.01)
 
 
 def options() -> None:

@@ -40,7 +40,7 @@ class Machine(Protocol):
         ...
 
     def observed(self, job: Job) -> Observed:
-        """What is there of a job at this moment."""
+        """What exists of a job at this moment."""
         ...
 
     def carry_out(self, order: Order, cluster: Cluster) -> None:

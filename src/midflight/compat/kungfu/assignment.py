@@ -9,10 +9,13 @@ no more slots than it needs: for those who are there, until they have left, and 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from midflight.compat.kungfu.cluster import FIRST_PORT, Address, Cluster
 from midflight.protocol.messages import MemberStatus, ResizeRequested, Status
-from midflight.run.hosts import Hosts
+
+if TYPE_CHECKING:
+    from midflight.run.hosts import Hosts
 
 PATIENCE = 120.0  # seconds for a change, then it is taken back
 _GOING = ("leaving", "finished")
@@ -20,7 +23,7 @@ _GOING = ("leaving", "finished")
 
 @dataclass(frozen=True)
 class Step:
-    hosts: Hosts  # to be told
+    hosts: "Hosts"  # to be told
     request: ResizeRequested | None  # None: nothing has to be asked for
 
 
