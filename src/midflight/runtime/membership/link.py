@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from midflight import descriptors, terminal
+from midflight.deadlines import BEAT
 from midflight.errors import (
     ConnectionLost,
     FrameForged,
@@ -40,7 +41,6 @@ from midflight.protocol.messages import (
 )
 from midflight.protocol.wire import SyncWire, dial_blocking
 
-BEAT_SECONDS = 0.2
 DEAF_SECONDS = 5.0  # without a word from the coordinator, the connection counts as lost
 REDIAL_SECONDS = (0.05, 1.0)  # first and longest pause
 
@@ -175,8 +175,9 @@ class Link:
                     self._woken.read(1 << 10)
                     self._say_all(self._listener.pending())
                 if wire.sock in readable:
-                    self._hear(wire.receive())
-                    pulse.heard(time.monotonic())
+                    message = wire.receive()
+                    self._hear(message)
+                    pulse.heard(message, time.monotonic())
                 else:
                     pulse.check(time.monotonic())
 
@@ -297,19 +298,22 @@ class Pulse:
 
     def __init__(self, now: float) -> None:
         self._heard = self._next_beat = now
+        self._seconds = BEAT
 
     def beat_is_due(self, now: float) -> bool:
         if now < self._next_beat:
             return False
-        self._next_beat = now + BEAT_SECONDS
+        self._next_beat = now + self._seconds
         return True
 
     def seconds_left(self, now: float) -> float:
         """Until the next heartbeat."""
         return max(0.0, self._next_beat - now)
 
-    def heard(self, now: float) -> None:
+    def heard(self, message: object, now: float) -> None:
         self._heard = now
+        if isinstance(message, BeatHeard):
+            self._seconds = message.seconds
 
     def check(self, now: float) -> None:
         """Nothing was heard just now; raises if that has been so for too long."""
