@@ -1,17 +1,19 @@
-"""The coordinator alone: many simulated members join, are resized, and lose ten at once.
+"""The coordinator alone: many simulated members join, ten more come, ten are lost at once.
 
-Reported for several sizes, so that the growth can be read off: seconds from the first agent to the
-first world, from a request for ten more members to its end, from ten deaths to the next world, and
-the processor time and resident memory of the coordinator's process. The simulated members live in
-the process that measures, so the processor time is the figure that is the coordinator's alone.
+Reported for several sizes, so that the growth can be read off, and for each part of the story: the
+seconds that pass, the processor time of the coordinator's process, and what it and the members say
+to each other, all but heartbeats. A part ends when the coordinator says so. The members live in the
+process that measures, on another core, so the processor time is the coordinator's alone.
 """
 
 import asyncio
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.processes import BenchError
@@ -21,95 +23,131 @@ from bench.usage import cpu_seconds, resident_megabytes
 from midflight import descriptors
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec
-from midflight.protocol.wire import AsyncWire, dial
+from midflight.protocol.wire import dial
 from midflight.rundir import RunDir
 
-SIZES = (250, 1000)
-HOSTS = 10
-LOST = 10
+SIZES = (1000, 4000)
+SLOTS = 8  # of each host
+CHANGED = 10  # members that are added, and lost
 SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the story, and what it took."""
+
+    name: str
+    seconds: float
+    processor: float  # seconds of the coordinator's process
+    messages: int
+    size: int  # bytes of all messages
+    memory: float  # megabytes of the coordinator's process, at the end
 
 
 def run(sizes: Sequence[int] = ()) -> list[Row]:
     """One repeat for each size."""
+    return [row for size in sizes or SIZES for part in measure(size) for row in _rows(size, part)]
+
+
+def measure(size: int) -> list[Part]:
+    """Form a world of that size, make it larger, and have some of its members die."""
     descriptors.raise_limit()
-    return [row for size in sizes or SIZES for row in _measure(size)]
-
-
-def _measure(size: int) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         run_dir = RunDir(Path(folder))
         run_dir.create()
         run_dir.make_token()
-        run_dir.write_spec(JobSpec("bench", ("true",), np=size, min_np=1, max_np=2 * size))
-        coordinator = subprocess.Popen(
-            [
-                sys.executable, "-m", "midflight.coordinator", "--run-dir", folder,
-                "--listen", "127.0.0.1:0", "--store", run_dir.store_url,
-            ],
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            return asyncio.run(_scenario(run_dir, coordinator.pid, size))
-        finally:
-            coordinator.kill()
-            coordinator.wait()
+        spec = JobSpec("bench", ("true",), size, 1, 2 * size, start_timeout=SECONDS)
+        run_dir.write_spec(spec)
+        return asyncio.run(_measure(run_dir, size))
 
 
-async def _scenario(run_dir: RunDir, pid: int, size: int) -> list[Row]:
-    await asyncio.to_thread(_await_address, run_dir)
-    async with asyncio.timeout(SECONDS):
-        address, secret = run_dir.read_address() or "", run_dir.read_token()
-        slots = size // HOSTS + 2 * LOST
-        agents = [SimulatedAgent(f"host-{n}", slots, address, secret) for n in range(HOSTS)]
-        began = time.monotonic()
-        told = [Traffic.received + Traffic.sent]
+async def _measure(run_dir: RunDir, size: int) -> list[Part]:
+    async with asyncio.timeout(SECONDS), _coordinator(run_dir) as coordinator:
+        address, secret = await asyncio.to_thread(_address, run_dir), run_dir.read_token()
+        hosts = (size + 2 * CHANGED) // SLOTS + 2
+        agents = [SimulatedAgent(f"host-{n}", SLOTS, address, secret) for n in range(hosts)]
+        parts = _Parts(coordinator)
         tasks = [asyncio.create_task(agent.live()) for agent in agents]
-        client = await dial(address, "client", "bench", secret)
-        await _until(client, lambda s: s.phase == "stable" and len(s.members) == size)
-        joined = time.monotonic()
-        told.append(Traffic.received + Traffic.sent)
-        client.send(say.ResizeRequested(None, LOST, 0, (), SECONDS))
-        while not isinstance(answer := await client.receive(), say.RequestEnded):
-            pass
-        if not answer.ok:
-            raise BenchError(f"the resize failed: {answer.detail}")
-        resized = time.monotonic()
-        told.append(Traffic.received + Traffic.sent)
-        for member in list(agents[0].members.values())[:LOST]:
-            member.die()
-        await _until(client, lambda s: s.phase == "stable" and s.resets > 0)
-        recovered = time.monotonic()
-        told.append(Traffic.received + Traffic.sent)
-        memory, cpu = resident_megabytes(pid), cpu_seconds(pid)
-        for task in tasks:
-            task.cancel()
+        try:
+            await parts.end("all joined", f"training with {size} members")
+            client = await dial(address, "client", "bench", secret)
+            client.send(say.ResizeRequested(None, CHANGED, 0, (), SECONDS))
+            await parts.end(f"{CHANGED} added", f"resized from {size} to {size + CHANGED}")
+            members = [member for agent in agents for member in agent.members.values()]
+            for member in members[:CHANGED]:
+                member.die()
+            await parts.end(f"{CHANGED} lost at once", f"went on with {size} members")
+            await parts.end(f"{CHANGED} replaced", f"resized from {size} to {size + CHANGED}")
+        finally:
+            for task in tasks:
+                task.cancel()
+        return parts.all
 
+
+def _address(run_dir: RunDir) -> str:
+    deadline = time.monotonic() + SECONDS
+    while (address := run_dir.read_address()) is None:
+        if time.monotonic() > deadline:
+            raise BenchError(f"no coordinator serves {run_dir.path}")
+        time.sleep(0.01)
+    return address
+
+
+@asynccontextmanager
+async def _coordinator(run_dir: RunDir) -> AsyncIterator[Process]:
+    coordinator = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "midflight.coordinator", "--run-dir", str(run_dir.path),
+        "--listen", "127.0.0.1:0", "--store", run_dir.store_url,
+        stdout=DEVNULL, stderr=PIPE,
+    )  # fmt: skip
+    try:
+        yield coordinator
+    finally:
+        if coordinator.returncode is None:
+            coordinator.kill()
+        await coordinator.wait()
+
+
+class _Parts:
+    """The parts so far. The coordinator's own lines tell where one ends."""
+
+    def __init__(self, coordinator: Process) -> None:
+        self._coordinator = coordinator
+        self.all: list[Part] = []
+        self._before = self._now("")
+
+    async def end(self, name: str, line: str) -> None:
+        assert self._coordinator.stderr is not None
+        while line not in (said := (await self._coordinator.stderr.readline()).decode()):
+            if not said:
+                raise BenchError(f"the coordinator ended before it said {line!r}")
+        now, before = self._now(name), self._before
+        self._before = now
+        self.all.append(
+            Part(
+                name,
+                now.seconds - before.seconds,
+                now.processor - before.processor,
+                now.messages - before.messages,
+                now.size - before.size,
+                now.memory,
+            )
+        )
+
+    def _now(self, name: str) -> Part:
+        pid = self._coordinator.pid
+        used, memory = cpu_seconds(pid), resident_megabytes(pid)
+        return Part(name, time.monotonic(), used, Traffic.messages, Traffic.size, memory)
+
+
+def _rows(size: int, part: Part) -> list[Row]:
     def row(metric: str, value: float, unit: str) -> Row:
-        return Row("midflight", "coordinator", 0, size, metric, value, unit)
+        return Row("midflight", "coordinator", 0, size, f"{part.name}{metric}", value, unit)
 
     return [
-        row("all joined", joined - began, "s"),
-        row(f"{LOST} added", resized - joined, "s"),
-        row(f"{LOST} lost at once", recovered - resized, "s"),
-        row("all joined, traffic", (told[1] - told[0]) / 1e6, "MB"),
-        row(f"{LOST} added, traffic", (told[2] - told[1]) / 1e6, "MB"),
-        row(f"{LOST} lost, traffic", (told[3] - told[2]) / 1e6, "MB"),
-        row("processor time", cpu, "s"),
-        row("memory", memory, "MB"),
+        row("", part.seconds, "s"),
+        row(", processor time", part.processor, "s"),
+        row(", messages", part.messages, ""),
+        row(", traffic", part.size / 1e6, "MB"),
+        row(", memory at its end", part.memory, "MB"),
     ]
-
-
-async def _until(client: AsyncWire, wanted: Callable[[say.Status], bool]) -> None:
-    while True:
-        client.send(say.StatusRequested())
-        status = await client.receive()
-        if isinstance(status, say.Status) and wanted(status):
-            return
-        await asyncio.sleep(0.02)
-
-
-def _await_address(run_dir: RunDir) -> None:
-    deadline = time.monotonic() + SECONDS
-    while run_dir.read_address() is None and time.monotonic() < deadline:
-        time.sleep(0.01)

@@ -3,51 +3,85 @@
 They speak the whole protocol (handshake, heartbeats, keys of the size of gloo's, readiness,
 switches) and train nothing. All of them live in one asyncio loop in this process; the coordinator
 is a process of its own, or the test's. Members read a world's number, size and step off the frame
-and leave the rest: a thousand of them decoding a thousand entries each would measure this process
-instead. `Traffic` counts the bytes that all of them have received and sent, as they travel.
+and leave the rest, and a frame that is the same for all is read once: a thousand of them decoding a
+thousand entries each would measure this process instead.
 """
 
 import asyncio
 import base64
 import contextlib
+import functools
+import json
 import random
 import re
 from collections.abc import Callable
 
 from midflight.errors import ConnectionLost, MidflightError, Unreachable
 from midflight.protocol import messages as say
-from midflight.protocol.wire import AsyncWire, dial
+from midflight.protocol.handshake import TAG_SIZE
+from midflight.protocol.wire import AsyncWire, _expand, dial
 
 _TYPE = re.compile(rb'{"type":"(\w+)"')
 _GENERATION = re.compile(rb'"generation":(\d+)')
 _NAME = re.compile(rb'{"name":"(\w+)"')
 _STEP = re.compile(rb'"step":(\d+)}}$')
 REDIAL_SECONDS = 0.5
+AGENT_BEAT_SECONDS = 0.25
 KEY_BYTES = 154  # of gloo's key of one member
-BEAT_SECONDS = 0.5  # slower than real members: the simulation shares the cores with its subject
+KEY_OWN_BYTES = 16  # of them, which tell it from other members' keys: no compression removes them
+BEAT = b'{"type":"Beat'  # and its answer
 
 
 class Traffic:
-    """What has travelled between the coordinator and all of its peers, with lengths and MACs."""
+    """What has travelled between the coordinator and all members, with lengths and MACs.
 
-    received = 0
-    sent = 0
+    Heartbeats are left out: how many there are depends on how long the rest takes.
+    """
+
+    messages = 0
+    size = 0  # bytes
 
     @classmethod
     def watch(cls, wire: AsyncWire) -> None:
-        reader, writer = wire._reader, wire._writer
-        read, write = reader.readexactly, writer.write
+        protection = wire.protection
+        seal, received = protection.seal, protection._received
+        assert received is not None
 
-        async def counted_read(count: int) -> bytes:
-            cls.received += count
-            return await read(count)
+        def counted_seal(frame: bytes) -> bytes:
+            sealed = seal(frame)
+            cls._count(frame[4:], len(sealed))
+            return sealed
 
-        def counted_write(data: bytes) -> None:
-            cls.sent += len(data)
-            write(data)
+        def counted_open(sealed: bytes) -> bytes:
+            cls._count(sealed, 4 + len(sealed))
+            body = sealed[:-TAG_SIZE]
+            received.check(body, sealed[-TAG_SIZE:])
+            return _expanded(body)
 
-        reader.readexactly = counted_read  # type: ignore[method-assign, assignment]
-        writer.write = counted_write  # type: ignore[method-assign, assignment]
+        protection.seal = counted_seal  # type: ignore[method-assign]
+        protection.open = counted_open  # type: ignore[method-assign]
+
+    @classmethod
+    def _count(cls, body: bytes, size: int) -> None:
+        if not body.startswith(BEAT):
+            cls.messages += 1
+            cls.size += size
+
+
+_expanded = functools.lru_cache(maxsize=8)(_expand)
+
+
+@functools.lru_cache(maxsize=8)
+def _ranks(body: bytes) -> dict[bytes, int]:
+    return {name: rank for rank, name in enumerate(_NAME.findall(body))}
+
+
+async def _dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
+    """Again and again, as real ones do."""
+    while True:
+        with contextlib.suppress(Unreachable, ConnectionLost):
+            return await dial(address, role, name, secret)
+        await asyncio.sleep(REDIAL_SECONDS)
 
 
 class SimulatedMember:
@@ -59,6 +93,7 @@ class SimulatedMember:
         self._secret = secret
         self._exited = exited
         self._step = 0
+        self._beat_seconds = say.BeatHeard().seconds
         self._then = b""  # what the keys are wanted for
         self._wire: AsyncWire | None = None
         self.task = asyncio.get_running_loop().create_task(self._live())
@@ -71,7 +106,7 @@ class SimulatedMember:
         self._exited(-9)
 
     async def _live(self) -> None:
-        self._wire = wire = await self._dial()
+        self._wire = wire = await _dial(self._address, "member", self._name, self._secret)
         Traffic.watch(wire)
         wire.send(say.MemberJoined(1, 0, 0, ""))
         beats = asyncio.get_running_loop().create_task(self._beat(wire))
@@ -86,17 +121,10 @@ class SimulatedMember:
         wire.close()
         self._exited(0)
 
-    async def _dial(self) -> AsyncWire:
-        """Again and again, as a real member does."""
-        while True:
-            with contextlib.suppress(Unreachable, ConnectionLost):
-                return await dial(self._address, "member", self._name, self._secret)
-            await asyncio.sleep(REDIAL_SECONDS)
-
     async def _beat(self, wire: AsyncWire) -> None:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
             wire.send(say.Beat(self._step, self._step, False))
+            await asyncio.sleep(self._beat_seconds)
 
     def _answer(self, wire: AsyncWire, body: bytes) -> bool:
         kind = _TYPE.match(body)
@@ -115,6 +143,8 @@ class SimulatedMember:
                 step = _STEP.search(body)
                 self._step = int(step[1]) if step else self._step
                 wire.send(say.MemberSettled(world, self._step))
+            case b"BeatHeard":
+                self._beat_seconds = float(json.loads(body)["body"]["seconds"])
             case b"Dismiss":
                 return True
             case _:
@@ -123,11 +153,11 @@ class SimulatedMember:
 
     def _ask_for_keys(self, wire: AsyncWire, generation: int, body: bytes) -> None:
         """As a group does that is being connected."""
-        names = _NAME.findall(body)
-        rank, size = names.index(self._name.encode()), len(names)
-        value = base64.b64encode(bytes(KEY_BYTES - 16) + random.randbytes(16)).decode()
-        wire.send(say.KeySet(generation, f"0/{rank}", value))
-        wire.send(say.RankKeysWanted(generation, "0/", size))
+        ranks = _ranks(body)
+        own = random.randbytes(KEY_OWN_BYTES)
+        value = base64.b64encode(bytes(KEY_BYTES - KEY_OWN_BYTES) + own).decode()
+        wire.send(say.KeySet(generation, f"0/{ranks[self._name.encode()]}", value))
+        wire.send(say.RankKeysWanted(generation, "0/", len(ranks)))
 
 
 class SimulatedAgent:
@@ -139,7 +169,7 @@ class SimulatedAgent:
         self.members: dict[str, SimulatedMember] = {}
 
     async def live(self) -> None:
-        wire = await dial(self._address, "agent", self._name, self._secret)
+        wire = await _dial(self._address, "agent", self._name, self._secret)
         wire.send(say.AgentJoined(self._slots, "127.0.0.1", 1, ()))
         beats = asyncio.get_running_loop().create_task(self._beat(wire))
         with contextlib.suppress(MidflightError):
@@ -149,7 +179,7 @@ class SimulatedAgent:
 
     async def _beat(self, wire: AsyncWire) -> None:
         while True:
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(AGENT_BEAT_SECONDS)
             wire.send(say.AgentBeat())
 
     def _obey(self, wire: AsyncWire, message: object) -> None:

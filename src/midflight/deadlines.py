@@ -15,7 +15,9 @@ STATUS = 3.0  # client -> coordinator: it answers from memory, so it is gone or 
 # --- lines to the coordinator ---------------------------------------------------------------------
 HANDSHAKE = 10.0  # both ends: milliseconds, but seconds where a thousand members dial at once
 DIAL = 3.0  # agent, client -> coordinator: to be let in, before it dials again
-MEMBER_BEAT = 0.2  # coordinator -> member: it is heard so often
+MEMBER_BEAT = 0.2  # coordinator -> member: it is heard so often; less often in large worlds,
+LONGEST_BEAT = 1.0  # but so often at the least, well below the lease of a host,
+BEATS_HEARD = 2500  # because the coordinator hears so many in a second, of all members together
 MEMBER_SILENCE = 0.7  # coordinator -> member: three beats and a half, then its host is asked
 AGENT_BEAT = 0.25  # coordinator -> agent: it is heard so often
 LINE_SILENCE = 5.0  # member, agent -> coordinator, which answers each beat: then it dials again
@@ -46,3 +48,8 @@ LONG_POLL = 20.0  # client -> server: of one question that waits; then it is ask
 WATCH = 240  # operator, verbs -> API server: of one watch; then it is begun anew
 WATCH_SILENCE = WATCH + 30.0  # operator -> API server: it should have ended the watch by then
 JOIN = 86400  # worker's pod -> launcher's; the controller gives up long before
+
+
+def beat_seconds(members: int) -> float:
+    """How often each of so many members is heard; silence is counted in proportion."""
+    return min(LONGEST_BEAT, max(MEMBER_BEAT, members / BEATS_HEARD))

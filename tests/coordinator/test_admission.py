@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from midflight.coordinator import admission
-from midflight.coordinator.admission import HONEST_SECONDS, SAID_AT_ONCE, Strangers, Throttle
+from midflight.coordinator.admission import (
+    HONEST_SECONDS,
+    MOST_STRANGERS,
+    SAID_AT_ONCE,
+    Strangers,
+    Throttle,
+    most_strangers,
+)
 from midflight.errors import MidflightError
 from midflight.protocol.job import JobSpec
 from midflight.protocol.messages import Status, StatusRequested
@@ -143,3 +150,13 @@ def test_more_connections_than_descriptors_neither_fill_the_log_nor_stop_the_job
         sock.close()
     assert isinstance(answer, Status)
     assert len(log.read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize(("members", "most"), [(8, MOST_STRANGERS), (4000, 4000)])
+def test_all_members_of_a_large_job_may_dial_at_once(
+    members: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 16, 1 << 16))
+    assert most_strangers(members) == most
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))
+    assert most_strangers(members) == 256

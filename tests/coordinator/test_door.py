@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from midflight import deadlines
 from midflight.errors import ConnectionLost, HandshakeRefused
 from midflight.protocol import messages as say
 from midflight.protocol import wire as wire_module
@@ -331,6 +332,18 @@ def test_an_agent_s_beat_is_heard_and_answered() -> None:
         agent.close()
         await it.until(lambda: not it.shell.state.hosts["h0"].connected)
 
+    run(story)
+
+
+def test_a_member_is_told_how_often_so_many_members_beat(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(it: Served) -> None:
+        agent = await it.agent("h0", 2)
+        names = [(await next_of(agent, say.StartMember)).member for _ in range(2)]
+        member = await it.member(names[0])
+        member.send(say.Beat(0, 0, waiting=False))
+        assert await next_of(member, say.BeatHeard) == say.BeatHeard(0.5)
+
+    monkeypatch.setattr(deadlines, "BEATS_HEARD", 4)
     run(story)
 
 

@@ -1,16 +1,23 @@
-"""Worlds of thousands: what one message and one saved state hold at most."""
+"""Worlds of thousands: what they cost, and what one message and one saved state hold at most."""
 
 import base64
 import random
+from dataclasses import replace
 
 import pytest
 
+from bench.coordinator_case import CHANGED, measure
+from bench.simulated import KEY_OWN_BYTES
+from midflight.coordinator.core import events
+from midflight.coordinator.core.commands import Probe
+from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import (
     Change,
     ChangeStage,
     Forming,
     HostState,
     MemberState,
+    Mode,
     Phase,
     Request,
     Stage,
@@ -19,6 +26,7 @@ from midflight.coordinator.core.state import (
 from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.saved_state import read, written
+from midflight.deadlines import BEATS_HEARD, LONGEST_BEAT, beat_seconds
 from midflight.protocol import messages as say
 from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import FRAME_LIMIT, encode_frame
@@ -123,3 +131,41 @@ def test_the_keys_of_all_ranks_are_encoded_once_for_all_who_want_them() -> None:
     keys.want_ranks(1, "0/", 100, frames.append)  # one that lost its line meanwhile
     assert len(frames) == 101
     assert all(frame is frames[0] for frame in frames)
+
+
+def test_many_members_beat_less_often() -> None:
+    assert [beat_seconds(size) for size in (1, 500, 1000)] == [0.2, 0.2, 0.4]
+    assert max(size / beat_seconds(size) for size in range(1, 2500)) <= BEATS_HEARD + 1
+    assert beat_seconds(100_000) == LONGEST_BEAT  # in time for the lease of a host
+
+
+@pytest.mark.parametrize(("silent", "looked_at"), [(3.0, False), (4.0, True)])
+def test_whoever_beats_less_often_may_be_silent_for_longer(silent: float, looked_at: bool) -> None:
+    now = 100.0
+    state = large_state(4000)
+    members = {name: replace(m, joined=True, connected=True) for name, m in state.members.items()}
+    members = {name: replace(m, heard_at=now, moved_at=now) for name, m in members.items()}
+    host = members["m5"].host
+    members["m5"] = replace(members["m5"], heard_at=now - silent)
+    state = replace(
+        state,
+        mode=Mode.ELASTIC,
+        phase=Phase.STABLE,
+        forming=None,
+        change=None,
+        ticked_at=now - 0.1,
+        members=members,
+    )
+    _, commands = handle(state, events.Ticked(now, {}, frozenset(state.hosts)))
+    assert [c for c in commands if isinstance(c, Probe)] == [Probe("m5", host)] * looked_at
+
+
+@pytest.mark.slow
+def test_a_world_of_a_thousand_costs_what_its_members_and_the_keys_of_gloo_do() -> None:
+    """Each member hears of each other one: its key, and who it is. All else grows with the size."""
+    size = 1000 + CHANGED
+    for part in measure(1000):
+        # Each death may come when the world after the one before is announced already.
+        worlds = CHANGED if "lost" in part.name else 1
+        assert part.messages <= worlds * 8 * size, part
+        assert part.size <= worlds * size * (size * (KEY_OWN_BYTES + 16) + 1500), part

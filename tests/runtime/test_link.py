@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import Beat, MemberJoined, MemberSettled, RankKeys, RankKeysWanted
+from midflight.protocol.messages import (
+    Beat,
+    BeatHeard,
+    MemberJoined,
+    MemberSettled,
+    RankKeys,
+    RankKeysWanted,
+)
 from midflight.protocol.wire import SyncWire
-from midflight.runtime.membership.link import Absence, Link, _Ticket
+from midflight.runtime.membership.link import Absence, Link, Pulse, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 
@@ -89,6 +96,13 @@ def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:
     needs = [None, None, "step 1", "step 1", None, "step 2", "step 3", "a world", "a world"]
     counted = [absence.seconds(need, 10.0 * number) for number, need in enumerate(needs)]
     assert counted == [0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0, 10.0]
+
+
+def test_a_member_beats_as_often_as_the_coordinator_says() -> None:
+    pulse = Pulse(0.0)
+    assert [pulse.beat_is_due(now) for now in (0.0, 0.15, 0.25)] == [True, False, True]
+    pulse.heard(BeatHeard(0.5), 0.26)
+    assert [pulse.beat_is_due(now) for now in (0.5, 0.75, 1.0)] == [True, False, True]
 
 
 def test_an_answer_arrives_while_other_threads_ask_and_give_up() -> None:

@@ -124,7 +124,7 @@ class SimLink:
     async def _read(self, wire: AsyncWire, pulse: Pulse) -> None:
         while True:
             message = await wire.receive()
-            pulse.heard(self._loop.time())
+            pulse.heard(message, self._loop.time())
             if isinstance(message, BeatHeard):
                 continue
             if isinstance(message, KeyValues):

@@ -52,10 +52,15 @@ class Strangers:
         self._waiting.pop(stranger, None)
 
 
-def most_strangers() -> int:
-    """A quarter of the descriptors at most; the rest is for peers with the token."""
+def most_strangers(members: int) -> int:
+    """Room for so many members that all dial at once, but only a quarter of the descriptors.
+
+    The rest is for peers with the token. Members that are refused dial again and again: a busy
+    coordinator would do nothing but refuse them.
+    """
+    most = max(MOST_STRANGERS, members)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_STRANGERS if soft < 0 else max(4, min(MOST_STRANGERS, soft // 4))
+    return most if soft < 0 else max(4, min(most, soft // 4))
 
 
 class Throttle:

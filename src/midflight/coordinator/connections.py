@@ -13,15 +13,14 @@ from midflight.coordinator.core.status import status
 from midflight.coordinator.keys import Keys
 from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now
-from midflight.deadlines import LONGEST_RESIZE
+from midflight.deadlines import LONGEST_RESIZE, beat_seconds
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
-from midflight.protocol.wire import AsyncWire, accept, encode_frame
+from midflight.protocol.wire import AsyncWire, accept
 
 STREAMS = ("stdout", "stderr")
 LATEST = 1e11  # seconds since 1970: in the year 5138
 _ABOUT_A_MEMBER = (say.MemberStarted, say.MemberNotStarted, say.MemberExited, say.MemberProbed)
-_BEAT_HEARD = encode_frame(say.BeatHeard())  # five times a second for each member
 
 
 class Placements:
@@ -53,7 +52,7 @@ class Door:
         self._printer = printer
         self._keys = Keys()
         self._placements = Placements()
-        self.strangers = Strangers(most_strangers())
+        self.strangers = Strangers(most_strangers(shell.state.spec.max_np))
         self.refusals = Throttle(lambda line, level: printer.say(line, level))
         self._tickets = itertools.count(1)
 
@@ -174,7 +173,7 @@ class Door:
         match message:
             case say.Beat():
                 self._shell.beat(name, message)
-                wire.send_frame(_BEAT_HEARD)
+                wire.send(say.BeatHeard(beat_seconds(len(self._shell.state.members))))
             case say.KeySet(generation, key, value):
                 self._keys.set(generation, key, value)
             case say.KeyAdd(generation, key, amount, ticket):

@@ -39,7 +39,7 @@ OWN = Dialect()
 def environment_of(dialect: Dialect, world: World, name: str, port: int) -> dict[str, str]:
     """The dialect's variables for a member of this world; `port` is where rank 0 can be met."""
     rank, local_rank = world.rank(name), world.local_rank(name)
-    peers = [other for other in world.names if world.local_rank(other) == local_rank]
+    peers = world.peers(name)
     facts = {
         "host": world.members[rank].host,
         "rank": rank,

@@ -5,6 +5,7 @@ Messages to the coordinator are past tense (something happened), messages from i
 dial the coordinator: agents, members and clients (the command line).
 """
 
+from midflight.deadlines import MEMBER_BEAT
 from midflight.protocol.message import message
 from midflight.protocol.world import World
 
@@ -352,7 +353,7 @@ class RankKeys:
 
 @message
 class BeatHeard:
-    pass
+    seconds: float = MEMBER_BEAT  # from one heartbeat to the next
 
 
 # --- clients ----------------------------------------------------------------------------------

@@ -48,15 +48,24 @@ class World:
         """The rank of a member; raises KeyError if the world does not name it."""
         return self._ranks[name]
 
+    @cached_property
+    def _local_ranks(self) -> dict[str, int]:
+        return {name: place for names in self._hosts.values() for place, name in enumerate(names)}
+
     def _host(self, name: str) -> str:
         return self.members[self._ranks[name]].host
 
     def local_rank(self, name: str) -> int:
         """How many members on the same host stand before it in the world."""
-        return self._hosts[self._host(name)].index(name)
+        return self._local_ranks[name]
 
     def local_size(self, name: str) -> int:
         return len(self._hosts[self._host(name)])
+
+    def peers(self, name: str) -> list[str]:
+        """The members of the same local rank, one on each host that has so many."""
+        place = self._local_ranks[name]
+        return [names[place] for names in self._hosts.values() if place < len(names)]
 
     @property
     def host_count(self) -> int:

@@ -36,21 +36,27 @@ class Draft:
         self.state = state
         self.now = now
         self.commands: list[Command] = []
+        self._members: dict[str, MemberState] = {}  # those of `state`, once they are this draft's
 
     def set(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)
 
     def set_member(self, name: str, **changes: Any) -> MemberState:
         member = replace(self.state.members[name], **changes)
-        self.set(members={**self.state.members, name: member})
+        self.put_member(member)
         return member
 
     def set_members(self, names: Iterable[str], **changes: Any) -> None:
-        members = dict(self.state.members)
         for name in names:
-            if name in members:
-                members[name] = replace(members[name], **changes)
-        self.set(members=members)
+            if name in self.state.members:
+                self.set_member(name, **changes)
+
+    def put_member(self, member: MemberState) -> None:
+        """The table is copied at the first change only: there may be thousands in it."""
+        if self.state.members is not self._members:
+            self._members = dict(self.state.members)
+            self.set(members=self._members)
+        self._members[member.name] = member
 
     def drop_member(self, name: str) -> None:
         self.set(members={key: m for key, m in self.state.members.items() if key != name})

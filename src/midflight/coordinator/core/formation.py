@@ -129,7 +129,7 @@ def left_behind(state: State, now: float, lost: Collection[str] = ()) -> tuple[s
         return ()
     names = [name for name in change.world.names if name not in change.settled]
     behind = [m for m in survivors(state) if m.name in names and m.name not in lost]
-    if any(m.connected and now - m.heard_at <= state.spec.silence for m in behind):
+    if any(m.connected and now - m.heard_at <= state.silence for m in behind):
         return ()
     went_on = change.has_been_entered or change.resumed or state.best_step > change.step
     return change.leavers if went_on else ()

@@ -223,7 +223,7 @@ def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
         return any(host.connected for host in draft.state.hosts.values())
     names = {member.name for member in without}
     names |= {*left_behind(draft.state, draft.now, names)}
-    oldest = draft.now - draft.state.spec.silence
+    oldest = draft.now - draft.state.silence
     return any(
         m.can_give and m.connected and m.heard_at >= oldest
         for m in draft.state.members.values()
@@ -232,7 +232,7 @@ def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
 
 
 def _silent_members(draft: Draft) -> None:
-    spec = draft.state.spec
+    silence = draft.state.silence
     for member in tuple(draft.state.members.values()):
         if not member.joined or member.stage is Stage.STARTING:
             continue
@@ -240,7 +240,7 @@ def _silent_members(draft: Draft) -> None:
             continue  # that is how they leave
         quiet = draft.now - member.heard_at
         host = draft.state.hosts.get(member.host)
-        if quiet <= spec.silence or host is None or not host.connected:
+        if quiet <= silence or host is None or not host.connected:
             continue
         patience = _patience_with_line(draft, member)
         if not member.connected and quiet > patience:
@@ -362,7 +362,7 @@ def _unexplained_break(draft: Draft) -> None:
     state = draft.state
     if state.suspicion is None or draft.now < state.suspicion:
         return
-    oldest = draft.now - state.spec.silence
+    oldest = draft.now - state.silence
     if all(member.connected and member.heard_at >= oldest for member in survivors(state)):
         why = f" ({state.detail})" if state.detail else ""
         line = f"a collective broke and nobody is missing{why}: forming the world anew"

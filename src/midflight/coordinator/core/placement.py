@@ -28,7 +28,8 @@ def launch(draft: Draft, count: int, *, ranked: bool = False) -> tuple[str, ...]
             born_at=draft.now,
             heard_at=draft.now,
         )
-        draft.set(serial=draft.state.serial + 1, members={**draft.state.members, name: member})
+        draft.set(serial=draft.state.serial + 1)
+        draft.put_member(member)
         names.append(name)
     if names:
         _start(draft, names, None if ranked else draft.state.world)

@@ -142,8 +142,8 @@ def _early_finish(draft: Draft) -> Request | None:
     others = [m for m in state.named(state.world) if not m.finished]
     blocked = all(
         m.waiting
-        and draft.now - m.moved_at > EARLY_SECONDS
-        and draft.now - m.heard_at <= state.spec.silence
+        and draft.now - m.moved_at > max(EARLY_SECONDS, state.silence)
+        and draft.now - m.heard_at <= state.silence
         for m in others
     )
     if not blocked or len(others) < state.spec.min_np:

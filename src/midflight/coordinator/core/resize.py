@@ -210,8 +210,8 @@ def settled(draft: Draft, name: str, generation: int) -> None:
     if change.has_been_entered and draft.state.suspected < generation:
         draft.set(suspicion=None)  # what broke is a world that all have left
     known, settled = draft.state.members, change.settled
-    everyone = (n for n in (*change.world.names, *change.leavers) if n in known)
-    if all(n in settled for n in everyone):  # ends at the first who has not
+    everyone = (n for n in (*change.leavers, *reversed(change.world.names)) if n in known)
+    if all(n in settled for n in everyone):  # ends at the first who has not; joiners are the last
         _complete(draft, change)
 
 

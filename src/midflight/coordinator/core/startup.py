@@ -71,8 +71,8 @@ def _first_world(draft: Draft) -> None:
         return
     began = max(state.launched_at, state.started_at)
     waited = draft.now - began
-    # still starting, or on their way back
-    pending = any(not _is_present(member) for member in state.members.values())
+    # still starting, or on their way back; the newest are the last to come
+    pending = any(not _is_present(member) for member in reversed(state.members.values()))
     if pending and waited < spec.start_timeout:
         return
     present = [member for member in state.members.values() if _is_present(member)]

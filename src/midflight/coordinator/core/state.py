@@ -8,6 +8,7 @@ clock of whoever sends the events; nothing in the core reads one.
 import enum
 from dataclasses import dataclass, field, replace
 
+from midflight.deadlines import MEMBER_BEAT, beat_seconds
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import Member, World
 
@@ -220,6 +221,11 @@ class State:
     @property
     def size(self) -> int:
         return self.world.size if self.world else 0
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a heartbeat before a member is looked at."""
+        return self.spec.silence * beat_seconds(len(self.members)) / MEMBER_BEAT
 
     @property
     def has_begun(self) -> bool:

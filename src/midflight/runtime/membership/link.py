@@ -172,8 +172,9 @@ class Link:
                     self._woken.read(1 << 10)
                     self._say_all(self._listener.pending())
                 if wire.sock in readable:
-                    self._hear(wire.receive())
-                    pulse.heard(time.monotonic())
+                    message = wire.receive()
+                    self._hear(message)
+                    pulse.heard(message, time.monotonic())
                 else:
                     pulse.check(time.monotonic())
 
@@ -293,19 +294,22 @@ class Pulse:
 
     def __init__(self, now: float) -> None:
         self._heard = self._next_beat = now
+        self._seconds = MEMBER_BEAT
 
     def beat_is_due(self, now: float) -> bool:
         if now < self._next_beat:
             return False
-        self._next_beat = now + MEMBER_BEAT
+        self._next_beat = now + self._seconds
         return True
 
     def seconds_left(self, now: float) -> float:
         """Until the next heartbeat."""
         return max(0.0, self._next_beat - now)
 
-    def heard(self, now: float) -> None:
+    def heard(self, message: object, now: float) -> None:
         self._heard = now
+        if isinstance(message, BeatHeard):
+            self._seconds = message.seconds
 
     def check(self, now: float) -> None:
         """Nothing was heard just now; raises if that has been so for too long."""
