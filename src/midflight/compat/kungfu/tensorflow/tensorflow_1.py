@@ -4,7 +4,7 @@ TensorFlow 2 has none of it, and here too there is nothing: `hasattr` says so.
 """
 
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 PAGE = "docs/coming-from-kungfu.md#tensorflow-1"
 _NAMES = frozenset(
@@ -14,22 +14,26 @@ _NAMES = frozenset(
         *("layers", "log", "logging", "placeholder", "to_int32"),
     }
 )
+_OF_TRAIN = frozenset({"AdamOptimizer", "GradientDescentOptimizer", "MomentumOptimizer", "Saver"})
 
 
-def explain(tensorflow: ModuleType) -> None:
+def explain(tensorflow: Any) -> None:
     """From now on, the error for one of these names says where the script can be carried over."""
-    usual: Any = vars(tensorflow).get("__getattr__", _missing)
+    _explain(tensorflow, "tf", _NAMES)
+    _explain(tensorflow.train, "tf.train", _OF_TRAIN)
+
+
+def _explain(module: ModuleType, called: str, names: frozenset[str]) -> None:
+    usual: Any = vars(module).get("__getattr__")
 
     def get(name: str) -> Any:
-        if name not in _NAMES:
+        if name in names:
+            raise AttributeError(
+                f"{called}.{name} needs TensorFlow 1, which Midflight does not run; {PAGE} shows "
+                "how a script with sessions or an estimator becomes one with Keras"
+            )
+        if usual is not None:
             return usual(name)
-        raise AttributeError(
-            f"tf.{name} needs TensorFlow 1, which Midflight does not run; {PAGE} shows how a "
-            "script with sessions or an estimator becomes one with Keras"
-        )
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
-    tensorflow.__dict__["__getattr__"] = get
-
-
-def _missing(name: str) -> NoReturn:
-    raise AttributeError(f"module 'tensorflow' has no attribute {name!r}")
+    module.__dict__["__getattr__"] = get
