@@ -1,6 +1,7 @@
 """The HTTP API of a real server, on its unix socket."""
 
 import json
+import os
 import stat
 import threading
 import time
@@ -11,7 +12,7 @@ import pytest
 from midflight.client import Client
 from midflight.errors import Exists, NotFound, Refused, TimedOut, Unreachable, UsageError
 from midflight.server.application import ENTRIES, PREFIX
-from midflight.server.folder import SOCKET
+from midflight.server.folder import AUDIT, SOCKET
 from tests.run.site import eventually
 from tests.server.site import Site, ask, spec
 
@@ -299,3 +300,23 @@ def test_a_server_that_is_not_there_is_unreachable(site: Site) -> None:
     with pytest.raises(Unreachable, match="no server answers"):
         Client(site.home / SOCKET).status()
     assert not site.home.exists()
+
+
+def test_who_asked_for_what_is_written_down_with_the_outcome(client: Client, site: Site) -> None:
+    running(client)
+    with pytest.raises(Refused):
+        client.scale("default", "bert", {"to": 99})
+    client.delete("default", "bert")
+    with pytest.raises(UsageError):
+        client.submit(spec("Bad Name"))
+    lines = (site.home / AUDIT).read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(each["what"], each["about"], each["outcome"]) for each in found] == [
+        (f"POST {PREFIX}/jobs", "default/bert", "done"),
+        (f"POST {PREFIX}/jobs/default/bert/scale", "default/bert", "refused"),
+        (f"DELETE {PREFIX}/jobs/default/bert", "default/bert", "done"),
+        (f"POST {PREFIX}/jobs", "default/Bad Name", "refused"),
+    ]
+    assert {(each["uid"], each["pid"]) for each in found} == {(os.geteuid(), os.getpid())}
+    assert "exceeds the max-workers" in found[1]["reason"] and found[0]["reason"] == ""
+    assert stat.S_IMODE((site.home / AUDIT).stat().st_mode) == 0o600

@@ -1,6 +1,7 @@
 """A server's life: one per folder, started by whoever needs it, ended without disturbing jobs."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 
 from midflight.client import Client
 from midflight.errors import Refused, StoreError, Unreachable
-from midflight.server.folder import HELD, JOURNAL, LOG, SOCKET
+from midflight.server.folder import AUDIT, HELD, JOURNAL, LOG, SOCKET
 from midflight.server.startup import ensure, running, wait_for_end
 from tests.run.site import eventually
 from tests.server.site import Site, spec
@@ -154,6 +155,8 @@ def test_another_user_who_gets_at_the_socket_is_not_served(site: Site) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert done.stdout.strip() == "b''", done
     assert f"user {STRANGER} was refused" in site.log
+    [noted] = map(json.loads, (site.home / AUDIT).read_text().splitlines())
+    assert (noted["uid"], noted["what"], noted["outcome"]) == (STRANGER, "connect", "refused")
     assert client.status()["pid"] == site.process.pid
 
 

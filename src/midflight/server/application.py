@@ -29,6 +29,7 @@ from midflight.protocol.views import (
 )
 from midflight.server import bodies, job_routes, polling_routes, server_routes
 from midflight.server.api import Api, guarded, http_error
+from midflight.server.audit import audited
 
 PREFIX = "/api/v1"
 JOB = "/jobs/{namespace}/{name}"
@@ -155,7 +156,7 @@ def _route(api: Api, entry: Entry) -> Route:
     async def work(request: Request) -> Response:
         return await entry.work(api, request)
 
-    return Route(PREFIX + entry.path, guarded(work), methods=[entry.method])
+    return Route(PREFIX + entry.path, audited(guarded(work)), methods=[entry.method])
 
 
 async def _describe(request: Request) -> Response:

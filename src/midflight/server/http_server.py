@@ -19,6 +19,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from midflight.server.audit import refuse
+
 log = logging.getLogger("midflight.server")
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
@@ -65,17 +67,22 @@ class Server(uvicorn.Server):
 class PrivateProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        user = peer_of(transport.get_extra_info("socket"))
-        if user not in (None, 0, os.geteuid()):
-            log.warning("a connection by user %s was refused", user)
+        peer = peer_of(transport.get_extra_info("socket"))
+        if peer is None:
+            return
+        process, user = peer
+        self.client = (str(user), process)  # for the audit trail; a unix socket has no address
+        if user not in (0, os.geteuid()):
+            log.warning("a connection by user %s was refused (process %s)", user, process)
+            refuse(user, process)
             transport.abort()
 
 
-def peer_of(connection: socket.socket) -> int | None:
-    """The user at the other end; None where the system does not say."""
+def peer_of(connection: socket.socket) -> tuple[int, int] | None:
+    """Process and user at the other end; None where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
     found = connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(found)
-    return int(user)
+    process, user, _ = _CREDENTIALS.unpack(found)
+    return int(process), int(user)

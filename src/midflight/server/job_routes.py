@@ -34,6 +34,7 @@ CHAOS = ("kill", "stop", "cont", "cut")
 
 async def submit(api: Api, request: Request) -> Response:
     spec = read(Spec, await read_json(request), "job")
+    request.state.job = spec.key
     check(spec)
     uid = str(uuid.uuid4())
 

@@ -27,6 +27,7 @@ from midflight.backends.loop import Loop
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.home import home as users_home
+from midflight.server import audit
 from midflight.server.api import Api
 from midflight.server.application import application
 from midflight.server.folder import (
@@ -67,6 +68,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return HELD
     with lock:
         _log_to(home / LOG)
+        audit.keep_in(home)
         journal = Journal(home / JOURNAL)
         machine = _machine(options.backend, home)
         listener = listen(home)

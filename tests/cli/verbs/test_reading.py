@@ -1,11 +1,14 @@
 """Flags, lengths of time and types by themselves: pure, without a server."""
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 
 from midflight import durations
 from midflight.cli import common_flags, flags, job_types, messages, output
+from midflight.cli import main as cli
 from midflight.errors import UsageError
 
 
@@ -121,3 +124,19 @@ def test_fields_and_sections_are_aligned() -> None:
     assert output.section("Things", ("NAME", "X"), [("long-name", 1)]) == (
         "Things:\n  NAME       X\n  ----       -\n  long-name  1"
     )
+
+
+def test_events_say_who_asked_for_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {"at": "T", "user": "ada", "uid": 7, "pid": 8, "what": "DELETE x", "reason": ""}
+    lines = [said | {"about": about, "outcome": "done"} for about in ("default/a", "lab/b", "n")]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (tmp_path / "audit.jsonl").write_text(f'{text}{{"at": "cut o')
+    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for words, count in ((["-A"], 3), (["-n", "lab"], 1), (["a"], 1), (["b"], 0)):
+        assert cli.main(["events", "--who", "-o", "json", *words]) == 0
+        assert len(json.loads(capsys.readouterr().out)) == count
+    assert cli.main(["events", "--who", "a"]) == 0
+    assert "ada   8    DELETE x  done" in capsys.readouterr().out

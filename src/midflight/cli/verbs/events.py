@@ -1,18 +1,29 @@
-"""`midflight events [JOB]`: what has happened, to one job or to all."""
+"""`midflight events [JOB]`: what has happened, to one job or to all, or who has asked for it."""
 
-from collections.abc import Sequence
+import contextlib
+import json
+import os
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from midflight.cli import flags, jobs, output
-from midflight.cli.cluster import connect
+from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
-from midflight.errors import NotFound
+from midflight.errors import NotFound, UsageError
+from midflight.home import home
+from midflight.server.folder import AUDIT
 
 _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
+_WHO = ("at", "user", "pid", "what", "outcome", "reason")
 
 
 def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
+    if options.who:
+        return _show_who(options)
     try:
         found = connect().events(options.scope, options.job)
     except NotFound:
@@ -27,11 +38,44 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
+def _show_who(options: Namespace) -> int:
+    """From the server's own file: it is this user's, and needs no server."""
+    if is_kubernetes():
+        raise UsageError(
+            "--who is about this machine; on a cluster the API server's audit log says who asked, "
+            "and `kubectl get KIND NAME -o yaml --show-managed-fields` with what"
+        )
+    found = list(_requests(home(os.environ), options))
+    if not output.data(options.output, found, (each["what"] for each in found)):
+        print(table([column.upper() for column in _WHO], [_who_row(each) for each in found]))
+    return 0
+
+
+def _requests(folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
+    for path in (folder / f"{AUDIT}.1", folder / AUDIT):
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # the last one of a full disk
+                said = json.loads(line)
+                if _is_meant(said["about"], options):
+                    yield said
+
+
+def _is_meant(about: str, options: Namespace) -> bool:
+    namespace, _, name = about.rpartition("/")
+    return options.scope in ("*", namespace) and options.job in ("", name)
+
+
+def _who_row(said: dict[str, Any]) -> list[str]:
+    return [str(said[column]) for column in _WHO]
+
+
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("events", "Shows events, oldest first.")
     made.add_argument(
         "job", metavar="JOB", nargs="?", default="", help="only the events of this job"
     )
+    flags.switch(made, "--who", help="show who asked for what, and whether it was done")
     flags.add_all_namespaces(made)
     output.add(made)
     return made

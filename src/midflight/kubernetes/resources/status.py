@@ -75,7 +75,9 @@ def wanted(obj: Mapping[str, Any]) -> int | None:
     found = (obj.get("status") or {}).get("midflight")
     if not found:
         return None
-    return int((found.get("job") or {}).get("wanted") or 1)
+    job = found.get("job")
+    said = job.get("wanted") if isinstance(job, Mapping) else None
+    return said if isinstance(said, int) else 1
 
 
 def kept_spec(obj: Mapping[str, Any]) -> Spec | None:
