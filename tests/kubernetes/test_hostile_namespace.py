@@ -14,7 +14,7 @@ import pytest
 from midflight.backends import loop as loop_module
 from midflight.backends.loop import Draft, Loop
 from midflight.controller.state import Cluster, Job, Phase
-from midflight.errors import UsageError
+from midflight.errors import NotFound, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.operator import place as place_module
 from midflight.kubernetes.operator.cache import Cache
@@ -66,7 +66,9 @@ class ApiServer:
         found["metadata"] |= change.get("metadata", {})
         return self._store(found)
 
-    async def get(self, kind: str, namespace: str, name: str) -> Json:
+    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Json:
+        if (kind, namespace, name) not in self.objects:
+            raise NotFound(name)
         return self.objects[kind, namespace, name]
 
     async def delete_in_foreground(self, kind: str, namespace: str, name: str) -> None:

@@ -189,6 +189,7 @@ JOBS = {
     *(f"{verb} networkpolicies.networking.k8s.io" for verb in ("create", "get")),
     *(f"{verb} poddisruptionbudgets.policy" for verb in ("create", "get", "patch")),
     *(f"{verb} podgroups.scheduling.x-k8s.io" for verb in ("create", "get")),
+    *(f"{verb} podgroups.scheduling.volcano.sh" for verb in ("create", "get")),
 }
 KINDS = {
     f"get customresourcedefinitions.apiextensions.k8s.io={name}"
