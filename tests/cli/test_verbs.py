@@ -94,7 +94,7 @@ def test_the_version_is_the_package_s(
         (["dance"], "no verb is called 'dance'; see"),
         (["sumbit"], "no verb is called 'sumbit'; did you mean submit?"),
         (["--loud"], "unrecognized arguments: --loud"),
-        (["status", "demo", "-o", "yaml"], "invalid choice: 'yaml'"),
+        (["status", "demo", "-o", "xml"], "unknown output format"),
         (["status", "Not A Name"], "a run's name has"),
         (["resize", "demo"], "wanted either --to N"),
         (["resize", "demo", "--to", "3", "--add", "1"], "wanted either --to N"),

@@ -11,7 +11,7 @@ from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.dependents import objects
 from midflight.kubernetes.pods.pod import render
-from tests.kubernetes.job_objects import UID, Json, chief_of, job_of, worker_of
+from tests.kubernetes.job_objects import UID, Json, chief_of, job_of, pytorch_job, worker_of
 
 BOUNDS = {"min_workers": 2, "max_workers": 8}
 KINDS = [
@@ -71,6 +71,35 @@ def test_a_job_that_does_not_gang_has_no_group(spec: dict[str, Any], least: int)
     _ = least
     obj = submitted(gang=False, **spec)
     assert (groups(obj), members(obj)) == ([], [None, None])
+
+
+def volcano(obj: Json) -> Json:
+    for template in templates(obj):
+        template["spec"]["schedulerName"] = "volcano"
+    return obj
+
+
+def test_volcano_has_a_group_of_its_own_kind_which_an_annotation_names() -> None:
+    obj = volcano(submitted(**BOUNDS))
+    [group] = groups(obj)
+    assert group["apiVersion"] == "scheduling.volcano.sh/v1beta1"
+    assert members(obj) == [None, None]
+    job = job_of(obj)
+    for each in (chief_of(job), worker_of(job)):
+        made = render(obj, job, each, PodDefaults())["metadata"]["annotations"]
+        assert made["scheduling.k8s.io/group-name"] == group["metadata"]["name"] == "etjob-j"
+
+
+def test_a_pytorchjob_may_ask_for_its_gang_in_its_scheduling_policy() -> None:
+    policy = {"minAvailable": 3, "queue": "research", "priorityClass": "high"}
+    obj = pytorch_job(runPolicy={"schedulingPolicy": policy})
+    [group] = groups(obj)
+    assert group["spec"] == {"minMember": 3}
+    assert members(obj) == ["pytorchjob-fixed"] * 2
+    [group] = groups(volcano(obj))
+    assert group["spec"] == {"minMember": 3, "queue": "research", "priorityClassName": "high"}
+    del policy["minAvailable"]
+    assert groups(obj) == []
 
 
 def test_a_job_of_one_pod_is_a_gang_of_one() -> None:

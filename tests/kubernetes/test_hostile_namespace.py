@@ -74,7 +74,7 @@ class ApiServer:
         found["metadata"] |= change.get("metadata", {})
         return self._store(found)
 
-    async def get(self, kind: str, namespace: str, name: str) -> Json:
+    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Json:
         if (kind, namespace, name) not in self.objects:
             raise NotFound(name)
         return self.objects[kind, namespace, name]

@@ -16,6 +16,7 @@ from midflight.kubernetes.pods import PodDefaults, dependents
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.pod import render
 from midflight.kubernetes.pods.security import notes
+from midflight.kubernetes.resources.elastic_policy import has_member_for_each_slot
 from midflight.kubernetes.resources.job_spec import IMAGE_COMMAND, spec_of
 from midflight.kubernetes.verbs import pod_status
 from tests.kubernetes.job_objects import (
@@ -134,6 +135,22 @@ def test_accelerators_of_any_vendor_are_slots_in_the_spec_and_of_the_pod(
     pod_spec(obj, "worker")["containers"][0]["resources"] = {"limits": limits}
     assert spec_of(obj).gpus == slots
     assert pod_status.gpus({"spec": pod_spec(obj, "worker")}) == slots
+
+
+@pytest.mark.parametrize(
+    ("command", "spec", "holds"),
+    [
+        (["torchrun", "a.py"], {}, True),
+        (["torchrun", "a.py"], {"nprocPerNode": "2"}, True),
+        (["torchrun", "a.py"], {"nprocPerNode": "4"}, False),
+        (["torchrun", "--nproc_per_node=4", "a.py"], {}, False),
+    ],
+)
+def test_torchruns_are_asked_for_sizes_only_where_each_slot_is_a_member(
+    command: list[str], spec: Json, holds: bool
+) -> None:
+    obj = pytorch_job(command, elasticPolicy={"minReplicas": 1}, **spec)
+    assert has_member_for_each_slot(spec_of(obj)) == holds
 
 
 def test_half_a_device_is_refused_with_its_field() -> None:

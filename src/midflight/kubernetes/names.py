@@ -45,6 +45,10 @@ SCHEDULING_GROUP, SCHEDULING_VERSION = "scheduling.x-k8s.io", "v1alpha1"
 SCHEDULING_API = f"{SCHEDULING_GROUP}/{SCHEDULING_VERSION}"
 PODGROUP = "PodGroup"
 POD_GROUP_MEMBER = f"{SCHEDULING_GROUP}/pod-group"  # label of pods: their PodGroup's name
+VOLCANO = "volcano"  # its scheduler's name
+VOLCANO_GROUP, VOLCANO_VERSION = "scheduling.volcano.sh", "v1beta1"
+VOLCANO_API = f"{VOLCANO_GROUP}/{VOLCANO_VERSION}"
+VOLCANO_MEMBER = "scheduling.k8s.io/group-name"  # annotation of pods: their PodGroup's name
 GPU = "nvidia.com/gpu"
 
 # --- inside pods ----------------------------------------------------------------------------------

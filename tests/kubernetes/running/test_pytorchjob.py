@@ -192,6 +192,7 @@ def test_the_torchruns_of_all_pods_of_an_elastic_job_make_one_world(jobs: Jobs):
     wait_pods(jobs, "tr-master-0", "tr-worker-0", "tr-worker-1")
     wait_sizes(jobs, "2 3", "tr-master-0", "tr-worker-0")
     wait_sizes(jobs, "3", "tr-worker-1")
+    wait_said(jobs, "ScaleOutSucceeded", "3 members")  # by the training's own word
     set_workers(jobs, "tr", 1)
     wait_pods(jobs, "tr-master-0", "tr-worker-0")
     wait_sizes(jobs, "2 3 2", "tr-master-0", "tr-worker-0")

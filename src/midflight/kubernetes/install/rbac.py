@@ -56,7 +56,9 @@ def job_rules() -> list[Rule]:
         rule(RBAC, ("roles", "rolebindings"), _MAKE),
         rule("networking.k8s.io", ("networkpolicies",), _MAKE),
         rule("policy", ("poddisruptionbudgets",), (*_MAKE, "patch")),  # minReplicas may change
-        rule(names.SCHEDULING_GROUP, ("podgroups",), _MAKE),  # whether there is such a kind or not
+        # whether there is such a kind or not
+        rule(names.SCHEDULING_GROUP, ("podgroups",), _MAKE),
+        rule(names.VOLCANO_GROUP, ("podgroups",), _MAKE),
     ]
 
 

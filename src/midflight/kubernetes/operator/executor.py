@@ -37,6 +37,7 @@ from midflight.kubernetes.operator.observed import Pods, begins_anew, launcher_i
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
 from midflight.kubernetes.resources.elastic_policy import (
+    has_member_for_each_slot,
     rendezvous_port,
     torchrun_in_every_pod,
     torchrun_variables,
@@ -270,6 +271,8 @@ class Executor:
         token = self.token(job).encode()
         if not torchrun_in_every_pod(job.spec):
             return await dial(f"{address}:{names.PORT}", "client", CALLER, token)
+        if not has_member_for_each_slot(job.spec):
+            raise Unreachable("its torchruns have other numbers of members")
         told = torchrun_variables(obj, job.spec)
         secret = of_run(token, told["PET_RDZV_ID"])
         return await dial(f"{address}:{rendezvous_port(obj)}", "client", CALLER, secret)

@@ -126,11 +126,12 @@ class Manager:
 
     def figures(self) -> Figures:
         cache = self._cache
-        phases = Counter[str]()
+        phases, restarts = Counter[str](), Counter[tuple[str, str]]()
         if cache is not None:
             for kind, namespace, name in cache.jobs():
-                obj = cache.job(kind, namespace, name) or {}
-                phases[(obj.get("status") or {}).get("phase") or "New"] += 1
+                status = (cache.job(kind, namespace, name) or {}).get("status") or {}
+                phases[status.get("phase") or "New"] += 1
+                restarts[namespace, name] += int(status.get("restartCount") or 0)
         return Figures(
             leading=self.leadership.held,
             jobs=dict(phases),
@@ -138,6 +139,7 @@ class Manager:
             reconciles=self._passes + sum(loop.passes for loop in self._loops.values()),
             failures=self._failures + sum(loop.failures for loop in self._loops.values()),
             requests=self._api.requests + self._plain.requests,
+            restarts=restarts,
         )
 
     def ready(self) -> bool:

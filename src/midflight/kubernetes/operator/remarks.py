@@ -15,9 +15,11 @@ from midflight.kubernetes.resources.templates import part, template_mark
 _WITHOUT_EFFECT = {
     "spec.elasticPolicy.metrics": "scale with an autoscaler that uses the scale subresource",
     "spec.elasticPolicy.standalone": "the pods of a job are one world",
-    "spec.runPolicy.schedulingPolicy": "pods that start together are a gang, by labels of their "
-    "templates",
 }
+_WITHOUT_GANG = (
+    "spec.runPolicy.schedulingPolicy has no effect without minAvailable, the number of pods "
+    "that are to start together"
+)
 
 
 def remarks(obj: Object, pods: Iterable[Pod]) -> list[tuple[str, str]]:
@@ -35,7 +37,8 @@ def _ignored(obj: Object) -> list[str]:
         holder, _, key = path.rpartition(".")
         if part(obj, holder).value.get(key):
             found.append(f"{path} has no effect: {instead}")
-    return found
+    policy = part(obj, "spec.runPolicy").value.get("schedulingPolicy")
+    return [*found, _WITHOUT_GANG] if policy and not policy.get("minAvailable") else found
 
 
 def _mixed(obj: Object, pods: Iterable[Pod]) -> list[str]:

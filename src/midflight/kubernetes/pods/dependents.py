@@ -15,7 +15,7 @@ from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Job, Role
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
-from midflight.kubernetes.pods.gang import gang_of
+from midflight.kubernetes.pods.gang import gang_of, pod_group
 from midflight.kubernetes.pods.pod import master_port
 from midflight.kubernetes.resources.elastic_policy import (
     may_hide_torchrun,
@@ -149,11 +149,10 @@ def budget(
 
 
 def _pod_group(obj: Object, spec: Spec) -> list[dict[str, Any]]:
-    """How long a scheduler waits for the others is left to it."""
     if (gang := gang_of(obj, spec)) is None:
         return []
-    body = {"spec": {"minMember": gang.least}}
-    return [_made(obj, names.SCHEDULING_API, names.PODGROUP, gang.name, body)]
+    api, body = pod_group(gang)
+    return [_made(obj, api, names.PODGROUP, gang.name, {"spec": body})]
 
 
 def _made(obj: Object, api: str, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:

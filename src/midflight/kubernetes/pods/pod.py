@@ -97,6 +97,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
             },
             "annotations": {
                 **meta.get("annotations", {}),
+                **gang.annotations(obj, job.spec),
                 names.TEMPLATE: template_mark(obj, instance.role),
             },
             "ownerReferences": [owner_reference(obj)],

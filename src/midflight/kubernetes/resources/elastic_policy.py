@@ -29,6 +29,12 @@ def may_hide_torchrun(spec: Spec) -> bool:
     return elastic and runs_in_workers(spec.command, spec.run_in)
 
 
+def has_member_for_each_slot(spec: Spec) -> bool:
+    """Else the sizes of its world are not those that the controller counts in."""
+    said = spec.nproc_per_node
+    return said in ("", str(max(spec.gpus, 1))) and "nproc" not in spec.command
+
+
 def rendezvous_port(obj: Object) -> int:
     policy, path = part(obj, "spec.elasticPolicy")
     return fields.whole(policy, "rdzvPort", path) or names.MASTER_PORT
