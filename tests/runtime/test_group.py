@@ -111,4 +111,5 @@ def test_a_forked_child_leaves_alone_what_its_parent_has_forgotten() -> None:
         text=True,
         timeout=2 * SECONDS,
     )
-    assert done.stdout == "child 0\n", (done.stdout, done.stderr[-2000:])
+    last = done.stdout.splitlines()[-1:]  # after what some versions of gloo say
+    assert last == ["child 0"], (done.stdout, done.stderr[-2000:])
