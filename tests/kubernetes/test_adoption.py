@@ -57,7 +57,7 @@ class Budgets:
 def budgets_after(least: int | None, *changes: Json, api: str = "policy/v1") -> list[int]:
     """What is written after each change to the job's object."""
     server: Any = Budgets(least, api)
-    executor = Executor(server, PodDefaults(), b"key", lambda _: None, lambda o: o, time.time)
+    executor = Executor(server, PodDefaults(key=b"key"), lambda _: None, lambda o: o, time.time)
     obj = training_job()
     for change in changes:
         obj["metadata"]["annotations"] = change.get("annotations", {})

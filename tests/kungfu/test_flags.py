@@ -9,7 +9,6 @@ from midflight.compat.kungfu import cluster_manager, fake_trainer, run
 from midflight.compat.kungfu.run_flags import read
 from midflight.compat.kungfu.schedule import parse, step_based_schedule
 from midflight.errors import UsageError
-from midflight.protocol.dialect import OWN
 from midflight.run.options import check
 from tests.coordinator.scenario import FakeCluster
 
@@ -93,7 +92,7 @@ def test_help_lists_the_flags(program: object, capsys: pytest.CaptureFixture[str
 def test_without_w_a_script_that_fails_before_it_has_joined_ends_the_run() -> None:
     flags = read(["-np", "2", "python3", "train.py"])
     spec = check(run.given(flags, 2, {"127.0.0.1": 2}, "job"), {**os.environ}).spec
-    habits = {"max_restarts": spec.dialect.max_restarts}
+    habits = {"max_restarts": spec.dialect.max_restarts, "by_rank": spec.dialect.by_rank}
     times = {"cooldown_min": spec.cooldown_min, "cooldown_max": spec.cooldown_max}
     cluster = FakeCluster({"127.0.0.1": 2}, np=2, max_np=2, order=spec.order, **habits, **times)
     cluster.uses_midflight = False
@@ -107,7 +106,11 @@ def test_without_w_a_script_that_fails_before_it_has_joined_ends_the_run() -> No
 def test_with_w_lost_workers_are_replaced_and_workers_are_told_the_store() -> None:
     flags = read(["-w", "-config-server", "http://h:1/config", "python3", "train.py"])
     wanted = run.given(flags, 2, None, "job")
-    assert (wanted.max_np, wanted.cooldown, wanted.dialect) == (None, (1.0, 60.0), OWN)
+    assert (wanted.max_np, wanted.cooldown, wanted.dialect.max_restarts) == (
+        None,
+        (1.0, 60.0),
+        None,
+    )
     assert wanted.environment["KUNGFU_CONFIG_SERVER"] == "http://h:1/config"
 
 
