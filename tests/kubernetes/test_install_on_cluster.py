@@ -22,6 +22,7 @@ from midflight.cli.main import main
 from midflight.kubernetes import names
 from midflight.kubernetes.install import apply, manifests
 from midflight.kubernetes.pods import PodDefaults, dependents
+from tests.kubernetes.foreign_objects import deployment, foreign_crd, webhook
 from tests.kubernetes.job_objects import job_of, pytorch_job, training_job
 from tests.kubernetes.plane import binaries
 from tests.kubernetes.plane.api import MERGE, Api, ApiError
@@ -263,23 +264,6 @@ def test_users_of_the_ordinary_roles_have_the_new_kinds_at_once(bare: Bare) -> N
 # --- what belongs to others -----------------------------------------------------------------------
 
 
-def foreign_crd(name: str, api: str, kind: str) -> Object:
-    """As somebody else's operator brings it, made with the API of its day."""
-    group, _, version = api.partition("/")
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1beta1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{name}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"kind": kind, "plural": name, "singular": kind.lower()},
-            "scope": "Namespaced",
-            "preserveUnknownFields": True,
-            "versions": [{"name": version, "served": True, "storage": True}],
-        },
-    }
-
-
 def bring(bare: Bare, crd: Object) -> None:
     """Returns when its objects can be made."""
     path = "/apis/apiextensions.k8s.io/v1beta1/customresourcedefinitions"
@@ -370,32 +354,6 @@ def test_kubeflow_s_jobs_are_taken_over_once_its_operator_is_stopped(bare: Bare)
     crd = bare.api.call("GET", PYTORCH)
     assert crd["metadata"]["labels"][names.MANAGED_BY] == names.MANAGER
     assert bare.api.call("GET", f"{jobs}/waits")["metadata"]["uid"] == uid
-
-
-def deployment(name: str) -> Object:
-    container = {"name": "operator", "image": f"registry/kubeflow/{name}:v1"}
-    labels = {"control-plane": name}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-def webhook() -> Object:
-    rule = {
-        "apiGroups": [names.PYTORCH_GROUP],
-        "apiVersions": ["v1"],
-        "resources": ["pytorchjobs"],
-        "operations": ["DELETE"],
-    }
-    one = {
-        "name": "validator.example.org",
-        "rules": [rule],
-        "clientConfig": {"url": "https://localhost:9/"},
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Ignore",
-    }
-    return {"metadata": {"name": "theirs"}, "webhooks": [one]}
 
 
 def await_no_pods(bare: Bare, where: str) -> None:
