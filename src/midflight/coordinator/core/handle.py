@@ -237,6 +237,7 @@ def _noticed(draft: Draft, event: events.Noticed) -> None:
 def _finished(draft: Draft, event: events.Finished) -> None:
     if event.member in draft.state.members:
         draft.set_member(event.member, finished=True, step=event.step, moved_at=draft.now)
+        draft.set(best_step=max(draft.state.best_step, event.step))
         _all_finished(draft)
 
 
