@@ -22,7 +22,7 @@ from midflight.controller.orders import (
 )
 from midflight.controller.scale_rules import objection, operation_id, resolve
 from midflight.controller.spec import Kind, Spec, Sync
-from midflight.controller.state import Cluster, Instance, Job, Node, Operation, Stage
+from midflight.controller.state import Cluster, Instance, Job, Node, NodeStage, Operation, Stage
 from midflight.protocol import codec
 from tests.controller.promises import Promises, next_deadline
 
@@ -182,13 +182,20 @@ class Scenario:
             self.promises.check(before, event, self.cluster, records)
             self.records.extend(records)
             for key in before.jobs.keys() - self.cluster.jobs.keys():
-                assert not [name for other, name in self.alive if other == key]
+                self._clear_away(before.jobs[key])
                 self.asked.pop(key, None)
                 self.hosts.pop(key, None)
                 self.fetching.discard(key)
         self._reconcile()
         if not self.held:
             self.deliver_all()
+
+    def _clear_away(self, job: Job) -> None:
+        """The place kills what is left of a job: only what nobody could reach on a lost node."""
+        for key, name in [each for each in self.alive if each[0] == job.key]:
+            node = self.cluster.nodes.get(job.instances[name].node)
+            assert node is None or node.stage is NodeStage.LOST, f"{name} outlives its job"
+            del self.alive[key, name]
 
     def observed(self, job: Job) -> Observed:
         found = {

@@ -4,7 +4,7 @@ in between changes nothing about how."""
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from midflight.controller import events
@@ -158,6 +158,14 @@ def come_to_rest(s: Scenario) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(loose, max_size=40))
+@example(
+    [
+        ("node", "cordon", "node-2"),
+        ("submit", "c", "elastic"),
+        ("delete", "c"),
+        ("node", "lose", "node-1"),
+    ]
+)
 def test_every_order_keeps_the_promises_and_everything_ends(steps: list[Action]) -> None:
     s = start()
     for verb, *rest in steps:

@@ -96,7 +96,8 @@ def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     assert "with 1 to 2 workers" in last
     detached = [int(step) for step in re.findall(r"detached at step (\d+)", done.stdout)]
     assert detached, "an empty cluster detaches; nobody is killed"
-    assert f", for {max(detached)} steps " in last
+    (steps,) = re.findall(r", for (\d+) steps ", last)
+    assert int(steps) >= max(detached), "a change passes a boundary or two without a step"
 
 
 def test_the_manager_says_when_training_ends_badly(commands: Commands) -> None:

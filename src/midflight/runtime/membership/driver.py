@@ -86,6 +86,7 @@ class Driver:
                 case Dismissed(reason, failed):
                     if failed:
                         raise GivenUp(reason)
+                    membership.say_finished()
                     self._trainer.dismissed()
                     raise SystemExit(0)
 

@@ -257,6 +257,10 @@ class Membership:
     def say_settled(self, generation: int) -> None:
         self.link.send(say.MemberSettled(generation, self._trainer.steps_done))
 
+    def say_finished(self) -> None:
+        """Also when it is dismissed: nobody hears of its last step otherwise."""
+        self.link.send(say.MemberFinished(self._trainer.steps_done))
+
     # --- called by the training thread ------------------------------------------------------
 
     async def next_order(self, step: int, *, idle: bool = False) -> Order | None:
@@ -356,7 +360,7 @@ class Membership:
 
     def finish(self) -> None:
         self._finished = True
-        self.link.send(say.MemberFinished(self._trainer.steps_done))
+        self.say_finished()
 
     def start(self) -> None:
         """Dial in."""
