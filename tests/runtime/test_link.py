@@ -1,6 +1,7 @@
 """A member's line to its coordinator, over real sockets: whose refusal counts, whose does not."""
 
 import queue
+import socket
 import threading
 from collections.abc import Sequence
 
@@ -10,13 +11,14 @@ from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import (
     Beat,
     BeatHeard,
+    KeySet,
     MemberJoined,
     MemberSettled,
     RankKeys,
     RankKeysWanted,
 )
 from midflight.protocol.wire import SyncWire
-from midflight.runtime.membership.link import Absence, Link, Pulse, _Ticket
+from midflight.runtime.membership.link import Absence, Link, Pulse, SaidKeys, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
 
@@ -89,6 +91,28 @@ def test_what_is_said_while_the_link_greets_is_not_lost(monkeypatch: pytest.Monk
         assert there.first(MemberSettled) == MemberSettled(2, 5)
         link.close()
     said[0].join(PATIENCE)
+
+
+def test_a_key_that_may_not_have_arrived_is_said_again_after_a_reconnect() -> None:
+    with Coordinators(OURS, hangs_up=False).serving() as there:
+        link = Link(worker_env(there.address), OURS, Member())
+        link.start()
+        there.first(MemberJoined)
+        link.set_key(3, "rank/0", "here")
+        assert there.first(KeySet) == KeySet(3, "rank/0", "here")
+        assert link._wire is not None
+        link._wire.sock.shutdown(socket.SHUT_RDWR)
+        there.first(MemberJoined)
+        assert there.first(KeySet) == KeySet(3, "rank/0", "here")
+        link.close()
+
+
+def test_keys_of_worlds_before_the_one_of_now_are_not_said_again() -> None:
+    said = SaidKeys()
+    keys = [KeySet(generation, "rank/0", "here") for generation in (3, 4, 5)]
+    for key in keys:
+        said.add(key)
+    assert said.again() == tuple(keys[1:])
 
 
 def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:

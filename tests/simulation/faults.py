@@ -7,10 +7,11 @@ a name in `KINDS`, and a method of the same name in `Strikes`.
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from midflight.coordinator.exit_codes import CRASHED
+from tests.simulation.group import LOOK_SECONDS
 from tests.simulation.head import decide_beside, resize
 from tests.simulation.loop import Process
 
@@ -35,6 +36,7 @@ KINDS = {  # and how often, relative to each other
     "half_open": 3,
     "break_group": 3,
     "break_at_switch": 3,
+    "break_entering": 4,
     "differ": 2,
     "jump_clock": 1,
     "store_away": 3,
@@ -49,6 +51,7 @@ KINDS = {  # and how often, relative to each other
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
 SHORT_TIMEOUT = 10.0
+AWAY = 2.5 * SHORT_TIMEOUT  # members notice only after a while, and then wait for the timeout
 FATAL = ("kill_member", "kill_agent", "kill_at_callback", "lose_host", "notice_host")
 MOST_FAULTS = 8
 STRIKE_WITHIN = 25.0  # seconds
@@ -71,9 +74,10 @@ class Fault:
 
 
 def choose(rng: random.Random) -> list[Fault]:
-    if rng.random() < 0.15:  # one alone, which has to come to its end in good order
+    if rng.random() < 0.2:  # one alone, which has to come to its end in good order
         at, victim = rng.uniform(2.0, STRIKE_WITHIN), rng.randrange(1000)
-        return [Fault(at, rng.choice(DECISIVE + PATIENT), victim, 0.0)]
+        kind = rng.choice(DECISIVE + PATIENT)
+        return [Fault(at, kind, victim, AWAY if kind == "coordinator_away" else 0.0)]
     faults = []
     for _ in range(rng.randint(1, MOST_FAULTS)):
         kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
@@ -180,10 +184,10 @@ class Strikes:
 
     async def coordinator_away(self, fault: Fault) -> None:
         """For longer than the elastic timeout: a world that is whole does not notice."""
-        steps, seconds = self._cluster.witness.steps, 1.5 * SHORT_TIMEOUT
-        await self._stop(self._coordinator(), seconds)
+        steps = self._cluster.witness.steps
+        await self._stop(self._coordinator(), fault.seconds)
         moved_at = self._cluster.witness.moved_at
-        still = self._cluster.loop.now - moved_at > seconds / 2
+        still = self._cluster.loop.now - moved_at > AWAY / 2
         if steps and still and not self._cluster.is_complete:
             self._cluster.witness.find("a whole world does not train on without a coordinator")
 
@@ -321,6 +325,23 @@ class Strikes:
                 await switching.wait()
         await asyncio.sleep(fault.seconds / LONGEST * 2 * self._cluster.script.step_seconds)
         await self.break_group(fault)
+
+    async def break_entering(self, fault: Fault) -> None:
+        """The same, on the way into a world, and lines to the coordinator break with it."""
+        for _ in range(round(LONGEST / LOOK_SECONDS)):
+            entering = [t for t in self._cluster.trainings.values() if t.entering is not None]
+            if entering:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        else:
+            return
+        await asyncio.sleep(fault.seconds / LONGEST * self._cluster.script.transfer_seconds)
+        training = entering[fault.victim % len(entering)]
+        if training.entering is not None and training.process.alive:
+            name = training.process.name
+            self._say(f"a connection of {name} breaks on the way into a world")
+            training.entering.is_reset = True
+            await self.reset_lines(replace(fault, victim=0))
 
     async def differ(self, fault: Fault) -> None:
         """The script of one member sets a value to something else than the others do."""

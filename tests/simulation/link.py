@@ -20,7 +20,7 @@ from midflight.errors import (
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import BeatHeard, KeySet, KeysWanted, KeyValues
 from midflight.protocol.wire import AsyncWire, dial
-from midflight.runtime.membership.link import Attempts, Listener, Pulse
+from midflight.runtime.membership.link import Attempts, Listener, Pulse, SaidKeys
 from tests.simulation import blocking
 
 
@@ -43,6 +43,7 @@ class SimLink:
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
         self._cancelled = 0
+        self._said = SaidKeys()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -104,6 +105,7 @@ class SimLink:
 
     async def _talk(self, wire: AsyncWire) -> None:
         self._wire = wire
+        self._say_all(self._said.again())
         for ticket in tuple(self._tickets.values()):
             self.send(ticket.question)
         self._say_all(self._listener.pending())
@@ -148,8 +150,10 @@ class SimLink:
         return blocking.wait(self._want_keys(generation, keys, timeout))
 
     async def _set_key(self, generation: int, key: str, value: str) -> None:
+        message = KeySet(generation, key, value)
+        self._said.add(message)
         deadline = self._loop.time() + LINE_SILENCE
-        while not self.send(KeySet(generation, key, value)):
+        while not self.send(message):
             if generation <= self._cancelled or self._loop.time() > deadline:
                 raise WorldChanged(f"generation {generation} was given up")
             await asyncio.sleep(0.02)

@@ -136,6 +136,13 @@ class Training:
         return group  # type: ignore[no-any-return]
 
     @property
+    def entering(self) -> SimGroup | None:
+        """The group of the world that it is on its way into."""
+        coming = self._membership._entering
+        group: Any = coming.group if coming is not None else None
+        return group  # type: ignore[no-any-return]
+
+    @property
     def steps_done(self) -> int:
         return self.cursor.step
 
@@ -275,7 +282,7 @@ class Training:
         own: Intervals = tuple((piece.start, piece.stop) for piece in pieces if piece.weight)
         await self._pass(self._script.step_seconds)
         weights = self.values["weights"]
-        state = (self.cursor.step, weights, group.backend, str(self.plan))
+        state = (self._progress, weights, group.backend, str(self.plan))
         answers = await self._together(group.meet_all((own, state, self.values["best"])))
         if answers is None:
             return

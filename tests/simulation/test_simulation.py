@@ -32,15 +32,15 @@ def test_a_job_whose_last_holder_is_killed_may_fail_but_says_so() -> None:
     assert outcome.excused and not outcome.findings
 
 
-@pytest.mark.parametrize("name", ["stuck", "unreduced", "second", "twice"])
+@pytest.mark.parametrize("name", ["stuck", "unreduced", "last_step", "backend"])
 def test_a_fault_that_was_mended_is_found_when_it_is_put_back(name: str) -> None:
     assert bite(MUTATIONS[name], range(20)).story is not None
 
 
 def test_a_story_is_shortened_to_the_faults_without_which_nothing_is_found() -> None:
     with MUTATIONS["unreduced"].applied():
-        story = run_seed(2)
-        assert story.outcome.findings and len(story.faults) > 2
+        stories = (run_seed(seed) for seed in range(20))
+        story = next(s for s in stories if s.outcome.findings and len(s.faults) > 2)
         short = shrink(story)
         assert short.outcome.findings and 0 < len(short.faults) < len(story.faults)
         for number in range(len(short.faults)):

@@ -69,6 +69,7 @@ class Link:
         self._tickets: dict[int, _Ticket] = {}
         self._next_ticket = 0
         self._cancelled = 0  # keys of generations up to this one are given up
+        self._said = SaidKeys()
         # Once let in, a refusal is a stranger's, who has the coordinator's old address by now.
         self._known = False
         self._closing = threading.Event()
@@ -156,6 +157,7 @@ class Link:
                     raise Unreachable("the link was closed") from None
 
     def _talk(self, wire: SyncWire) -> None:
+        self._say_all(self._said.again())
         for ticket in tuple(self._tickets.values()):
             self.send(ticket.question)
         self._say_all(self._listener.pending())
@@ -207,7 +209,9 @@ class Link:
     # --- keys -------------------------------------------------------------------------------
 
     def set_key(self, generation: int, key: str, value: str) -> None:
-        self._ask_until_sent(KeySet(generation, key, value), generation)
+        message = KeySet(generation, key, value)
+        self._said.add(message)
+        self._ask_until_sent(message, generation)
 
     def _ask_until_sent(self, message: object, generation: int) -> None:
         deadline = time.monotonic() + LINE_SILENCE
@@ -253,6 +257,23 @@ class Link:
         for ticket in tuple(self._tickets.values()):
             if ticket.generation <= self._cancelled:
                 ticket.cancel()
+
+
+class SaidKeys:
+    """Keys that were set: one whose line broke may not have arrived, so all are said again."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[int, str], KeySet] = {}
+
+    def add(self, message: KeySet) -> None:
+        """Older keys are those of worlds before this one, except for the world of now."""
+        for generation, key in tuple(self._keys):
+            if generation < message.generation - 1:
+                self._keys.pop((generation, key), None)
+        self._keys[message.generation, message.key] = message
+
+    def again(self) -> tuple[KeySet, ...]:
+        return tuple(self._keys.values())
 
 
 class Absence:
