@@ -121,7 +121,6 @@ def _about_member(draft: Draft, event: events.MemberEvent, member: MemberState) 
             _noticed(draft, event)
         case events.Finished():
             draft.set_member(event.member, finished=True, step=event.step, moved_at=draft.now)
-            draft.set(best_step=max(draft.state.best_step, event.step))
             _all_finished(draft)
         case events.Failed():
             _failed(draft, event)

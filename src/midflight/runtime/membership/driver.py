@@ -86,7 +86,7 @@ class Driver:
                 case Dismissed(reason, failed):
                     if failed:
                         raise GivenUp(reason)
-                    membership.say_finished()
+                    membership.say_step()
                     self._trainer.dismissed()
                     raise SystemExit(0)
 

@@ -257,9 +257,9 @@ class Membership:
     def say_settled(self, generation: int) -> None:
         self.link.send(say.MemberSettled(generation, self._trainer.steps_done))
 
-    def say_finished(self) -> None:
-        """Also when it is dismissed: nobody hears of its last step otherwise."""
-        self.link.send(say.MemberFinished(self._trainer.steps_done))
+    def say_step(self) -> None:
+        """Before it ends, because no heartbeat follows that would tell of its last step."""
+        self.link.send(self.beat())
 
     # --- called by the training thread ------------------------------------------------------
 
@@ -360,7 +360,7 @@ class Membership:
 
     def finish(self) -> None:
         self._finished = True
-        self.say_finished()
+        self.link.send(say.MemberFinished(self._trainer.steps_done))
 
     def start(self) -> None:
         """Dial in."""

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from midflight import leaving
 from midflight.compat.horovod.engine import requests as words
 from midflight.compat.horovod.engine import talk
 from midflight.compat.horovod.engine.alone import Alone
@@ -141,12 +142,14 @@ class Process:
         self._ended = True
         self.timeline.stop()
         raised = getattr(sys, "last_value", None) is not None  # its traceback was printed
-        failed = raised or self._exit_status not in (None, 0)
+        status = 1 if raised else self._exit_status
+        if status not in (None, 0):
+            leaving.fail(status if isinstance(status, int) else 1)
+            return
         with contextlib.suppress(MidflightError, OSError):
-            if self._engine is not None and not failed:
+            if self._engine is not None:
                 self._engine.say_goodbye()
-            if not failed:
-                self._standing.finish()
+            self._standing.finish()
         self._standing.group.cut()  # whoever is still in a collective gets out of it
         self._leave()
         self._standing.close()
