@@ -1,4 +1,4 @@
-"""Amounts of CPU and memory as Kubernetes writes them: "500m", "2Gi" or "1.5"."""
+"""Amounts of CPU and memory as Kubernetes writes them ("500m", "2Gi" or "1.5"), and counts."""
 
 import re
 
@@ -24,3 +24,8 @@ def quantity(text: str) -> float:
         if suffix in _SUFFIXES:
             return float(number) * _SUFFIXES[suffix]
     raise UsageError(f"{text!r} is no quantity; write a number such as 2, 1.5, 500m or 4Gi")
+
+
+def counted(number: int, noun: str) -> str:
+    """1 member, 2 members."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

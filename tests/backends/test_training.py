@@ -119,7 +119,7 @@ def test_a_refusal_is_passed_on(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
 
     async def scene() -> None:
-        refusal = RequestEnded(False, "12 members are more than --max-np 9")
+        refusal = RequestEnded(False, "12 members would be more than --max-np 9")
         async with coordinator(folder, [refusal]):
             assert await resize(partial(call_async, folder), size(12, 20), print) == (
                 False,

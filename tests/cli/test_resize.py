@@ -66,9 +66,9 @@ def test_progress_goes_to_stderr_and_the_outcome_to_stdout(
 def test_a_request_that_was_not_fulfilled_is_an_error(
     answering: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answering(RequestEnded(False, "99 members are more than --max-np 9"))
+    answering(RequestEnded(False, "99 members would be more than --max-np 9"))
     assert main(["resize", "demo", "--to", "99"]) == 1
-    assert capsys.readouterr().err == "midflight: error: 99 members are more than --max-np 9\n"
+    assert capsys.readouterr().err == "midflight: error: 99 members would be more than --max-np 9\n"
 
 
 def test_a_coordinator_that_goes_away_meanwhile_is_an_error_that_says_where_to_look(

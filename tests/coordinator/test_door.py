@@ -319,7 +319,7 @@ def test_a_request_is_answered_to_the_one_who_asked() -> None:
         client = await it.dial("client")
         client.send(say.ResizeRequested(9, 0, 0, (), 5.0))
         answer = await next_of(client, say.RequestEnded)
-        assert answer == say.RequestEnded(False, "9 members are more than --max-np 4")
+        assert answer == say.RequestEnded(False, "9 members would be more than --max-np 4")
 
     run(story, np=1)
 

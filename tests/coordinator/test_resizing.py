@@ -90,10 +90,10 @@ def test_replacing_all_goes_on_when_one_of_the_old_dies_on_the_way() -> None:
 @pytest.mark.parametrize(
     ("wish", "words"),
     [
-        ({"to": 10}, "10 members are more than --max-np 9"),
-        ({"to": 1}, "1 members are fewer than --min-np 2"),
-        ({"add": 7}, "10 members are more than --max-np 9"),
-        ({"remove": 2}, "1 members are fewer than --min-np 2"),
+        ({"to": 10}, "10 members would be more than --max-np 9"),
+        ({"to": 1}, "1 member would be fewer than --min-np 2"),
+        ({"add": 7}, "10 members would be more than --max-np 9"),
+        ({"remove": 2}, "1 member would be fewer than --min-np 2"),
         ({"names": ("m7",)}, "no member is named 'm7'; there are m0, m1, m2"),
         ({"names": ("m1", "m1")}, "m1 was named twice"),
         ({"add": -1}, "counts must not be negative"),
@@ -141,7 +141,7 @@ def test_a_queued_request_is_checked_again_when_its_turn_comes() -> None:
     first, second = cluster.ask(add=1), cluster.ask(add=1)
     cluster.run(2.0)
     assert cluster.answers[first][0]
-    assert cluster.answers[second] == (False, "4 members are more than --max-np 3")
+    assert cluster.answers[second] == (False, "4 members would be more than --max-np 3")
 
 
 def test_a_target_size_supersedes_a_queued_one() -> None:
@@ -280,7 +280,7 @@ def test_a_request_comes_before_the_job_s_own_growth() -> None:
     assert cluster.state.change is not None and cluster.state.change.request.origin == "growth"
     ticket = cluster.ask(to=1)
     cluster.run(1.0)
-    assert cluster.answers[ticket] == (True, "the job has 1 members already")
+    assert cluster.answers[ticket] == (True, "the job has 1 member already")
     assert cluster.running == ["m0"], "what was started for the growth is not left over"
 
 

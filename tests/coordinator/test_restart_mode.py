@@ -122,7 +122,7 @@ def test_a_resize_that_does_not_fit_is_refused_and_nothing_is_stopped() -> None:
     cluster = plain()
     ticket = cluster.ask(to=8)
     cluster.run(1.0)
-    assert "8 members do not fit" in cluster.answers[ticket][1]
+    assert "no room for 8 members" in cluster.answers[ticket][1]
     assert cluster.running == ["m0", "m1", "m2"]
 
 
@@ -181,7 +181,7 @@ def test_without_room_for_the_minimum_it_waits_and_then_fails() -> None:
     assert cluster.ended is None
     cluster.run(20.0)
     assert cluster.ended is not None
-    assert "3 members are needed, 0 fit" in cluster.ended[1]
+    assert "3 members needed, 0 fit" in cluster.ended[1]
 
 
 def test_a_process_that_was_started_after_the_order_to_stop_it_is_stopped_too() -> None:

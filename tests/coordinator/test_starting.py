@@ -60,7 +60,7 @@ def test_an_eager_job_waits_for_its_minimum_all_the_same() -> None:
 def test_without_room_for_the_minimum_the_job_fails_after_the_elastic_timeout_in_one_line() -> None:
     cluster = FakeCluster({"h0": 1}, np=3, min_np=2, elastic_timeout=40.0).run(41.0)
     assert cluster.ended == (1, cluster.lines[-1])
-    assert "slots for 2 members were wanted, 1 were found within 40 s" in cluster.lines[-1]
+    assert "slots for 2 members wanted, 1 found within 40 s" in cluster.lines[-1]
     assert "h0 0/1 slots used" in cluster.lines[-1]
 
 
@@ -87,7 +87,7 @@ def test_a_member_that_never_comes_up_ends_the_wait_for_the_minimum() -> None:
     cluster.fate["m1"] = Fate.HANGS
     cluster.run(61.0)
     assert cluster.ended is not None
-    assert "3 members are needed to start, 2 came up within 60 s" in cluster.ended[1]
+    assert "3 members needed to start, 2 came up within 60 s" in cluster.ended[1]
 
 
 def test_a_command_that_does_not_exist_fails_the_job_at_once() -> None:

@@ -16,7 +16,7 @@ def below_minimum(**spec: float) -> FakeCluster:
 def test_survivors_that_are_too_few_keep_their_memory_and_wait() -> None:
     cluster = below_minimum()
     assert cluster.running == ["m0"]
-    assert cluster.said("1 members are left, fewer than --min-np 2")
+    assert cluster.said("1 member left, fewer than --min-np 2")
     assert cluster.said("wait up to 600 s for others")
 
 
@@ -40,7 +40,7 @@ def test_the_job_fails_after_the_elastic_timeout_in_one_line() -> None:
     assert cluster.ended is not None
     code, reason = cluster.ended
     assert code == 1
-    assert "2 members are needed, 1 are left, and no others came within 40 s" in reason
+    assert "2 members needed, 1 left, and no others came within 40 s" in reason
     assert "h1 0/2 slots used, not connected" in reason
     assert cluster.heard("m0", Dismiss)[-1].failed
     assert sum(reason in line for line in cluster.lines) == 1

@@ -244,10 +244,10 @@ def test_an_agent_with_another_token_is_refused_and_told_nothing(
 @pytest.mark.parametrize(
     ("wish", "complaint"),
     [
-        (("--to", "4"), "4 members are more than --max-np 3"),
-        (("--to", "1"), "1 members are fewer than --min-np 2"),
-        (("--add", "2"), "4 members are more than --max-np 3"),
-        (("--remove", "2"), "0 members are fewer than --min-np 2"),
+        (("--to", "4"), "4 members would be more than --max-np 3"),
+        (("--to", "1"), "1 member would be fewer than --min-np 2"),
+        (("--add", "2"), "4 members would be more than --max-np 3"),
+        (("--remove", "2"), "0 members would be fewer than --min-np 2"),
         (("--remove-member", "nobody"), "no member is named 'nobody'; there are m0, m1"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -169,7 +169,7 @@ def test_too_few_members_for_too_long_end_the_job_with_one_line(tmp_path: Path) 
         kill(by_rank(before, 1))
         assert run.wait() == 1
         errors = [line for line in run.lines if line.startswith("midflight: error:")]
-        assert len(errors) == 1 and "2 members are needed, 1 are left" in errors[0]
+        assert len(errors) == 1 and "2 members needed, 1 left" in errors[0]
         assert "Traceback" not in run.output
         assert run.left_over() == []
 

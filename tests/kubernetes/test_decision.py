@@ -242,7 +242,7 @@ def test_a_pod_that_cannot_be_made_says_why_and_fails_nothing():
 
 def test_an_operation_shows_in_its_object_until_it_is_over():
     look = decide(scalers=[scaler("ScaleIn", "demo-1", {"podNames": ["demo-worker-0"]})])
-    ended = events.ResizeEnded(NOW, look.key, "demo-1", True, "2 to 1 members")
+    ended = events.ResizeEnded(NOW, look.key, "demo-1", True, "2 to 1 member")
     look = decide(look.job, told=[ended])
     assert look.job is not None
     shown = scaler_status(look.job.operations[0], {}, NOW, "toDeletePods")

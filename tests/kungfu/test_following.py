@@ -50,7 +50,7 @@ def test_whoever_writes_the_store_resizes_the_job_and_every_step_counts_once(
     run.says("rank=1 np=2", times=4, within=80)
     victim = commands.status("followed")["members"][1]["pid"]
     os.kill(victim, signal.SIGKILL)
-    run.says("went on with 1 members", within=60)
+    run.says("went on with 1 member", within=60)
     client.stop()
     assert server.ends() == 0
     run.says("does not answer", within=60)  # and the last cluster holds

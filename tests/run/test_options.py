@@ -108,7 +108,7 @@ BAD = [
     (["-np", "2", "no-such-command"], "'no-such-command' was not found"),
     (["-np", "2", "/etc/passwd"], "may not be executed"),
     (["-H", "a:b", "sh"], "-H wants HOST:SLOTS,..., got 'a:b'"),
-    (["-H", "localhost:1", "-np", "2", "sh"], "2 members are needed to start"),
+    (["-H", "localhost:1", "-np", "2", "sh"], "2 members needed to start"),
     (["-H", "a:1", "--hostfile", "f", "sh"], "not allowed with argument -H"),
     (["--hostfile", "/no/such/file", "sh"], "cannot read the hostfile"),
     (["--cooldown", "9", "3", "sh"], "--cooldown wants MIN <= MAX"),

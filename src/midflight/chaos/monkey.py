@@ -19,6 +19,7 @@ from midflight.chaos.strikes import Strikes
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, StoreError, Unreachable
 from midflight.protocol.messages import Status
+from midflight.quantities import counted
 from midflight.run.record import last_status
 from midflight.rundir import RunDir
 
@@ -164,11 +165,11 @@ class Monkey:
 
 
 def _change(strike: Strike, before: Seen, after: Seen) -> str:
-    parts = [f"{after.step - before.step} steps"]
+    parts = [f"{counted(after.step - before.step, 'step')}"]
     if after.phase not in OVER:
         names = {member.name for member in after.members if member.holds}
         if strike.action in (STOP, CUT, SLOW) and strike.target not in names:
             parts.append("it was given up")
         if before.holders != after.holders:
-            parts.append(f"{before.holders} to {after.holders} members")
+            parts.append(f"{before.holders} to {counted(after.holders, 'member')}")
     return ", ".join(parts)

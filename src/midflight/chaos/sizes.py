@@ -8,6 +8,7 @@ from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import Refused, Unreachable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.messages import ResizeRequested, Status
+from midflight.quantities import counted
 
 TIMEOUT = 30.0  # of a change; then it is taken back, and training goes on as before
 _WAIT = 1.0  # of one question to the server, so that Ctrl-C is heard
@@ -65,4 +66,6 @@ class JobSizes:
             return f"not done: {error}"
         if operation["progress"] == "failed":
             return f"taken back: {operation['message']}"
-        return operation["message"] or f"{operation['from']} to {operation['to']} workers"
+        return (
+            operation["message"] or f"{operation['from']} to {counted(operation['to'], 'worker')}"
+        )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from midflight.cli.output import table
 from midflight.errors import UsageError
+from midflight.quantities import counted
 from midflight.runtime.data.audit import (
     Comparison,
     EpochReport,
@@ -88,7 +89,8 @@ def _verdict(report: Report) -> str:
         return "nothing is missing or duplicated, but the members do not agree: see above"
     samples = sum(epoch.samples for epoch in report.epochs)
     steps = sum(epoch.steps for epoch in report.epochs)
-    line = f"every sample was used exactly once: {samples} samples in {steps} steps"
+    used = f"{counted(samples, 'sample')} in {counted(steps, 'step')}"
+    line = f"every sample was used exactly once: {used}"
     if report.vouched:
         line += (
             f"\n({report.vouched} of {report.shares} shares have no record of their own; the other "

@@ -18,6 +18,7 @@ from midflight.deadlines import LONG_POLL, RESIZE
 from midflight.errors import JobFailed, NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import OperationView
+from midflight.quantities import counted
 
 _ENDED = ("succeeded", "failed")
 _NO_MEANING = ("--script", "--env", "--retry")
@@ -78,7 +79,7 @@ def _outcome(
         output.data(options.output, ended, [ended["id"]])
         raise JobFailed(ended["message"] or f"{ended['id']} has failed")
     if not output.data(options.output, ended, [ended["id"]]):
-        print(ended["message"] or f"{job} has {ended['to']} workers now")
+        print(ended["message"] or f"{job} has {counted(ended['to'], 'worker')} now")
     return 0
 
 
@@ -103,7 +104,7 @@ def _changed(
 
 def _line(operation: OperationView) -> str:
     detail = f": {operation['message']}" if operation["message"] else ""
-    sizes = f"{operation['from']} to {operation['to']} workers"
+    sizes = f"{operation['from']} to {counted(operation['to'], 'worker')}"
     return f"{operation['kind']} from {sizes}, {operation['progress']}{detail}"
 
 

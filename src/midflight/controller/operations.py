@@ -14,6 +14,7 @@ from midflight.controller.instance_start import add_workers
 from midflight.controller.instance_stop import dismiss
 from midflight.controller.scale_rules import SCALEIN, SCALEOUT, bounds, unknown
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
+from midflight.quantities import counted
 
 HISTORY = 50  # operations that are kept
 ACCEPTED = {SCALEOUT: "ScaleOut", SCALEIN: "ScaleIn"}
@@ -95,7 +96,7 @@ def _take_its_turn(draft: Draft, key: str, operation: Operation) -> bool:
         deadline=draft.now + operation.timeout,
         asked_at=draft.now,
         progress=Progress.ASKED,
-        message=f"the training was asked to go on with {target} workers instead of {was}",
+        message=f"the training was asked to use {counted(target, 'worker')} instead of {was}",
     )
     return False
 
@@ -121,7 +122,7 @@ def answered(draft: Draft, key: str, identity: str, ok: bool, detail: str) -> No
     if not ok:
         _answered_no(draft, key, operation, detail or "the training refused")
         return
-    text = detail or f"{operation.was} to {operation.target} workers"
+    text = detail or f"{operation.was} to {counted(operation.target, 'worker')}"
     if operation.kind == SCALEOUT:
         draft.set_operation(key, operation, progress=Progress.PLACING, message=text)
         return

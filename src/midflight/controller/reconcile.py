@@ -12,6 +12,7 @@ from midflight.controller.instance_start import create, place
 from midflight.controller.job_end import delete, finish, remove_if_empty
 from midflight.controller.operations import operate
 from midflight.controller.state import Code, Job, Phase, Stage
+from midflight.quantities import counted
 
 
 def reconcile_all(draft: Draft) -> None:
@@ -74,7 +75,7 @@ def _name_phase(draft: Draft, key: str) -> None:
     if job.phase is Phase.PENDING and _is_up(job):
         started = draft.now if job.started_at is None else job.started_at
         job = draft.set_job(key, phase=Phase.RUNNING, started_at=started)
-        text = f"the job runs with {_running(job)} of {job.wanted} workers"
+        text = f"the job runs with {_running(job)} of {counted(job.wanted, 'worker')}"
         draft.record(key, draft.about_job(key), "Running", text)
         operate(draft, key)  # one may have waited for this
         place(draft, key)
@@ -101,7 +102,8 @@ def _reason(job: Job) -> str:
     first = waiting[0]
     if job.phase is Phase.PENDING:
         return first.reason
-    return f"{_running(job)} of {job.wanted} workers run; {first.name} waits: {first.reason}"
+    running = f"{_running(job)} of {counted(job.wanted, 'worker')} run"
+    return f"{running}; {first.name} waits: {first.reason}"
 
 
 def _starts_anew(job: Job) -> bool:

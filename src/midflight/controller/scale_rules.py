@@ -6,6 +6,7 @@ before it is done. `operations.py` carries them out, and looks again when a turn
 
 from midflight.controller import roster
 from midflight.controller.state import Job, Phase
+from midflight.quantities import counted
 
 SCALEOUT = "scaleout"
 SCALEIN = "scalein"
@@ -25,7 +26,7 @@ def objection(
         )
     if not roster.is_elastic(job.spec):
         return (
-            f"the job {job.spec.name} has a fixed size of {job.wanted} workers; "
+            f"the job {job.spec.name} has a fixed size of {counted(job.wanted, 'worker')}; "
             "submit it with --min-workers and --max-workers to scale it"
         )
     if to is None:
@@ -33,7 +34,7 @@ def objection(
     if names:
         return "ask for a size, or for workers by name, not for both"
     if to == roster.projected(job):
-        return f"the job {job.spec.name} has {to} workers already, or will have"
+        return f"the job {job.spec.name} has {counted(to, 'worker')} already, or will have"
     return bounds(job, roster.projected(job), to)
 
 

@@ -19,6 +19,7 @@ from midflight.deadlines import COME_BACK
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
+from midflight.quantities import counted
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
@@ -205,7 +206,8 @@ def _check_room(spec: JobSpec, hosts: Hosts) -> None:
     if hosts and room < spec.min_np:
         listed = ",".join(f"{host}:{slots}" for host, slots in hosts.items())
         raise UsageError(
-            f"{spec.min_np} members are needed to start, the hosts have {room} slots ({listed}); "
+            f"{counted(spec.min_np, 'member')} needed to start, the hosts have "
+            f"{counted(room, 'slot')} ({listed}); "
             "add hosts or slots, or lower -np or --min-np"
         )
 

@@ -63,7 +63,7 @@ def test_a_job_that_trains_wins_over_a_run_that_has_ended(
     assert "detail:     of the job" in shown.out
     said = "mine means the job mine in namespace default; there is also the run mine"
     assert said in shown.err
-    assert "7 samples in 1 steps" in arena("audit", "mine").out
+    assert "7 samples in 1 step" in arena("audit", "mine").out
     fake.operations += [canned.operation(progress="succeeded", message="")]
     done = arena("resize", "mine", "--to", "4", "--no-wait")
     assert (done.code, said in done.err) == (0, True)
@@ -93,7 +93,7 @@ def test_a_namespace_means_the_job_in_it(
     shown = arena("status", "mine", "-n", "team")
     assert "detail:     in team" in shown.out
     assert "there is also" not in shown.err
-    assert "9 samples in 1 steps" in arena("audit", "mine", "-n", "team").out
+    assert "9 samples in 1 step" in arena("audit", "mine", "-n", "team").out
     fake.jobs.append(canned.job("mine", namespace="team"))
     fake.operations += [canned.operation(progress="succeeded")]
     assert arena("resize", "mine", "-n", "team", "--to", "4", "--no-wait").code == 0

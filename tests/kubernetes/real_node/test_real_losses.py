@@ -82,7 +82,7 @@ def test_workers_that_are_evicted_or_run_out_of_memory_are_replaced_and_the_job_
 ) -> None:
     train(jobs)
     overfill_volume(jobs, "struck-worker-1")
-    jobs.wait_training("struck", "went on with 1 members")
+    jobs.wait_training("struck", "went on with 1 member")
     assert wait_members(jobs, "struck", 2).resets == 1
     eat_memory(jobs, "struck-worker-1")
     fill_shared_memory(jobs, "struck-worker-1")

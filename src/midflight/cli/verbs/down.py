@@ -12,6 +12,7 @@ from midflight.deadlines import SERVER_END
 from midflight.errors import NotFound, TimedOut
 from midflight.home import home
 from midflight.protocol.cluster_api import ClusterApi
+from midflight.quantities import counted
 from midflight.server.startup import wait_for_end
 
 FINISHED = ("SUCCEEDED", "FAILED", "MAX_WAIT_TIME_EXCEEDED")
@@ -57,7 +58,7 @@ def _go_on(count: int) -> str:
         case 1:
             return "1 job goes on"
         case _:
-            return f"{count} jobs go on"
+            return f"{counted(count, 'job')} still running"
 
 
 def parser() -> argparse.ArgumentParser:

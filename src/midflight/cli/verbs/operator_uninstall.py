@@ -12,6 +12,7 @@ from midflight.cli import flags, messages
 from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.errors import NotFound, Refused, UsageError
+from midflight.quantities import counted
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,7 +52,7 @@ def _fate(jobs: int, options: argparse.Namespace) -> str:
         return "jobs train on, and wait for the next operator"
     if not jobs:
         return "no job is there"
-    what = "1 job" if jobs == 1 else f"{jobs} jobs"
+    what = counted(jobs, "job")
     if not options.delete_jobs:
         raise Refused(
             f"{what} would be without an operator; say --keep-jobs, and the next operator takes "

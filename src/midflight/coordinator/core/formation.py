@@ -30,6 +30,7 @@ from midflight.coordinator.core.state import (
 )
 from midflight.protocol.messages import Dismiss, Form, Over
 from midflight.protocol.world import World
+from midflight.quantities import counted
 
 STALL_LIMIT = 5  # unplanned worlds in a row that complete no step; more, if as many could die
 
@@ -185,7 +186,7 @@ def _wait_for_more(draft: Draft, alive: list[MemberState]) -> None:
     if draft.state.waiting_since is None:
         draft.set(waiting_since=draft.now)
         draft.say(
-            f"{len(alive)} members are left, fewer than --min-np {spec.min_np}; "
+            f"{counted(len(alive), 'member')} left, fewer than --min-np {spec.min_np}; "
             f"they keep their memory and wait up to {spec.elastic_timeout:g} s for others",
             "warning",
         )
@@ -208,7 +209,7 @@ def keep_waiting(draft: Draft) -> None:
     draft.tell([m.name for m in alive], Dismiss("too few members", failed=True))
     fail(
         draft,
-        f"{state.spec.min_np} members are needed, {len(alive)} are left, and no others came "
+        f"{counted(state.spec.min_np, 'member')} needed, {len(alive)} left, and no others came "
         f"within {state.spec.elastic_timeout:g} s ({hosts.describe_capacity(state, draft.now)})",
     )
 
@@ -229,6 +230,6 @@ def settled(draft: Draft, name: str, step: int) -> None:
     draft.enter(Phase.STABLE)
     verb = "training with" if first else "went on with"
     draft.say(
-        f"{verb} {forming.world.size} members from step {step} "
+        f"{verb} {counted(forming.world.size, 'member')} from step {step} "
         f"(generation {forming.world.generation})"
     )

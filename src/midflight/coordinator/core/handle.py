@@ -37,6 +37,7 @@ from midflight.coordinator.core.state import (
     ended,
 )
 from midflight.protocol.messages import Dismiss
+from midflight.quantities import counted
 
 OWN_SIZES = ("growth", "shrink")  # people's requests come first
 
@@ -326,7 +327,7 @@ def _is_known(draft: Draft, request: Request) -> bool:
 
 def _supersede(draft: Draft, to: int) -> None:
     """A target size makes earlier ones void, but for one that is being switched to already."""
-    reason = f"superseded by a request for {to} members"
+    reason = f"superseded by a request for {counted(to, 'member')}"
     void = [r for r in draft.state.queue if r.to is not None]
     change = draft.state.change
     if change is not None and change.request.to is not None and not _switching(change):

@@ -11,6 +11,7 @@ from midflight.coordinator.core import hosts
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.state import MemberState, Mode, Request, Stage, State
+from midflight.quantities import counted
 
 GATHER = 0.5  # seconds
 EARLY_SECONDS = 1.0  # all others have waited so long for a member whose script has ended
@@ -49,9 +50,9 @@ def objection(request: Request, state: State) -> str | None:
             return f"{name} was named twice"
     target = target_of(request, state)
     if target > max(state.spec.max_np, state.size):  # while all are replaced there are more
-        return f"{target} members are more than --max-np {state.spec.max_np}"
+        return f"{counted(target, 'member')} would be more than --max-np {state.spec.max_np}"
     if target < state.spec.min_np:
-        return f"{target} members are fewer than --min-np {state.spec.min_np}"
+        return f"{counted(target, 'member')} would be fewer than --min-np {state.spec.min_np}"
     return None
 
 

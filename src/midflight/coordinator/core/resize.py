@@ -31,6 +31,7 @@ from midflight.coordinator.core.state import (
 from midflight.coordinator.core.switch_step import LEAVE_SECONDS, step_in_flight, switch_step
 from midflight.protocol.messages import Abandon, Prepare, Switch
 from midflight.protocol.world import World
+from midflight.quantities import counted
 
 RETRY_SECONDS = 1.0  # before a change of the job's own accord is tried again
 
@@ -47,11 +48,11 @@ def begin(draft: Draft, request: Request) -> None:
     change = _recounted(state, Change(request=request, target=target_of(request, state)))
     if not change.leavers and not change.missing:
         _adopt_target(draft, change)
-        draft.answer(request, True, f"the job has {state.size} members already")
+        draft.answer(request, True, f"the job has {counted(state.size, 'member')} already")
         return
     draft.set(change=change)
-    draft.enter(Phase.PREPARING, f"{state.size} to {change.target} members")
-    draft.inform(request, f"preparing {change.target} members")
+    draft.enter(Phase.PREPARING, f"{state.size} to {counted(change.target, 'member')}")
+    draft.inform(request, f"preparing {counted(change.target, 'member')}")
     proceed(draft)
 
 
@@ -92,7 +93,7 @@ def _start_joiners(draft: Draft, change: Change) -> None:
         draft.set(change=None)
         draft.enter(Phase.STABLE)
         _adopt_target(draft, change)
-        draft.answer(change.request, True, f"the job has {draft.state.size} members")
+        draft.answer(change.request, True, f"the job has {counted(draft.state.size, 'member')}")
 
 
 def _recounted(state: State, change: Change) -> Change:
@@ -154,14 +155,16 @@ def _switch(draft: Draft, change: Change) -> None:
         step = max(0, min(member.step for member in state.named(state.world)) - 1)
     draft.set_members(world.names, stage=Stage.ACTIVE)
     _publish(draft, replace(change, stage=ChangeStage.SWITCHING, step=step))
-    draft.inform(change.request, f"switching to {world.size} members at step {step}")
+    draft.inform(change.request, f"switching to {counted(world.size, 'member')} at step {step}")
 
 
 def _publish(draft: Draft, change: Change) -> None:
     before, world = draft.state.world, change.world
     assert before is not None and world is not None
     draft.set(change=change)
-    draft.enter(Phase.SWITCHING, f"{before.size} to {world.size} members at step {change.step}")
+    draft.enter(
+        Phase.SWITCHING, f"{before.size} to {counted(world.size, 'member')} at step {change.step}"
+    )
     audience = dict.fromkeys((*before.names, *world.names))
     draft.tell(audience, Switch(world, change.joiners, change.step), durable=True)
 
@@ -225,7 +228,7 @@ def _complete(draft: Draft, change: Change) -> None:
     dismiss(draft, leaving, "the job has been made smaller")
     draft.enter(Phase.STABLE, "" if state.suspicion is None else state.detail)
     line = (
-        f"resized from {before} to {change.world.size} members at step {change.step} "
+        f"resized from {before} to {counted(change.world.size, 'member')} at step {change.step} "
         f"(generation {change.world.generation})"
     )
     draft.say(line)
@@ -279,7 +282,9 @@ def abort(draft: Draft, reason: str, blamed: Iterable[str] = ()) -> None:
         stop_all(draft, change.joiners)
     set_aside(draft)
     draft.answer(
-        change.request, False, f"{reason}; the job goes on with {draft.state.size} members"
+        change.request,
+        False,
+        f"{reason}; the job goes on with {counted(draft.state.size, 'member')}",
     )
     if wanted_by_people:
         draft.say(f"the resize was taken back: {reason}", "warning")

@@ -14,6 +14,7 @@ from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.requests import objection, target_of
 from midflight.coordinator.core.state import Phase, Request, Stage
 from midflight.protocol.world import World
+from midflight.quantities import counted
 
 PATIENCE = 0.5  # seconds in which the others may fail by themselves
 STOP_GRACE = 2.0
@@ -94,13 +95,15 @@ def resize(draft: Draft, request: Request) -> None:
     room = len(hosts.free_slots(state, draft.now)) + state.size
     if problem is None and target > room:
         capacity = hosts.describe_capacity(state, draft.now)
-        problem = f"{target} members do not fit ({capacity})"
+        problem = f"no room for {counted(target, 'member')} ({capacity})"
     if problem is not None:
         draft.answer(request, False, problem)
         return
     if request.origin == "request":
         draft.set(wanted=target)
-    draft.answer(request, True, f"restarting with {target} members: the script has no Midflight")
+    draft.answer(
+        request, True, f"restarting with {counted(target, 'member')}: the script has no Midflight"
+    )
     restart(draft)
 
 
@@ -128,11 +131,11 @@ def _relaunch(draft: Draft) -> None:
         deadline = since + state.spec.elastic_timeout
         if draft.now >= deadline or hosts.all_cool_until(state, deadline):
             capacity = hosts.describe_capacity(state, draft.now)
-            fail(draft, f"{state.spec.min_np} members are needed, {room} fit ({capacity})")
+            fail(draft, f"{counted(state.spec.min_np, 'member')} needed, {room} fit ({capacity})")
         return
     names = launch(draft, count, ranked=True)
     world = World(state.generation + 1, tuple(draft.state.members[n].member for n in names))
     draft.set(generation=world.generation, world=world, waiting_since=None, launched_at=draft.now)
     draft.set_members(names, stage=Stage.ACTIVE)
     draft.enter(Phase.STABLE, "the script does not call Midflight: it is restarted at each change")
-    draft.say(f"restarted with {count} members (generation {world.generation})")
+    draft.say(f"restarted with {counted(count, 'member')} (generation {world.generation})")

@@ -13,6 +13,7 @@ from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.state import MemberState, Mode, Phase, Stage, State
 from midflight.protocol.job import JobSpec
 from midflight.protocol.world import World
+from midflight.quantities import counted
 
 LISTED_SECONDS = 3.0  # for other hosts that are listed, when there are slots for the minimum
 
@@ -37,7 +38,7 @@ def begin(draft: Draft) -> None:
     elif draft.now - state.started_at >= _patience(state.spec):
         fail(
             draft,
-            f"slots for {state.spec.min_np} members were wanted, {room} were found within "
+            f"slots for {counted(state.spec.min_np, 'member')} wanted, {room} found within "
             f"{_patience(state.spec):g} s ({hosts.describe_capacity(state, draft.now)})",
         )
 
@@ -83,7 +84,7 @@ def _first_world(draft: Draft) -> None:
     elif waited >= _patience(spec) or (not pending and _nobody_can_come(draft, began)):
         fail(
             draft,
-            f"{spec.min_np} members are needed to start, {len(present)} came up within "
+            f"{counted(spec.min_np, 'member')} needed to start, {len(present)} came up within "
             f"{waited:.0f} s ({hosts.describe_capacity(state, draft.now)})",
         )
     elif not pending:  # too many died: start others where that is possible

@@ -25,6 +25,7 @@ from midflight.controller.state import (
 from midflight.errors import ProtocolError, StoreError
 from midflight.kubernetes import names
 from midflight.protocol import codec
+from midflight.quantities import counted
 
 FORMAT = 1
 PHASES = {
@@ -197,7 +198,10 @@ def _true_ones(job: Job, pods: Container[str] | None) -> dict[str, tuple[str, st
     found = {"Created": ("Accepted", "the job was accepted")}
     workers = roster.counted(job)
     if made := [i for i in workers if pods is None or i.name in pods]:
-        found["WorkersCreated"] = ("WorkersCreated", f"{len(made)} of {len(workers)} workers")
+        found["WorkersCreated"] = (
+            "WorkersCreated",
+            f"{len(made)} of {counted(len(workers), 'worker')}",
+        )
     chief = job.instances.get(roster.chief_name(job.spec))
     if chief is not None and chief.attempt and (pods is None or chief.name in pods):
         found["LauncherCreated"] = ("LauncherCreated", chief.name)
