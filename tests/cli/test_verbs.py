@@ -138,3 +138,15 @@ def test_a_name_that_midflight_does_not_have_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'fly'"):
         _ = midflight.fly
     assert {"join", "Job", "ElasticBatchSampler", "WorldChanged"} <= set(dir(midflight))
+
+
+@pytest.mark.parametrize("name", ["midflight", "arena"])
+def test_hints_of_all_layers_name_the_program_as_it_was_called(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [f"/somewhere/bin/{name}"])
+    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    (tmp_path / "context").write_text("rubbish")
+    assert main(["list"]) == 2
+    assert f"with `{name} context use local`" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from midflight.cli import common_flags, messages
 from midflight.cli.examples import EXAMPLES, FIRST, show_examples
 from midflight.cli.verbs import ALIASES, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
-from midflight.errors import UsageError
+from midflight.errors import MidflightError, UsageError
 from midflight.terminal import Escaped
 
 
@@ -45,6 +45,10 @@ def _dispatch(argv: Sequence[str]) -> int:
         raise UsageError(_unknown(verb))
     try:
         code: int = load(verb).main(words)
+    except MidflightError as error:  # from below, where only one name of the program is known
+        called = f"`{messages.program()} "
+        error.args = tuple(str(text).replace("`midflight ", called) for text in error.args)
+        raise
     except SystemExit as end:  # its parser has printed the help
         if not end.code and verb in EXAMPLES:
             print(f"\n{show_examples(EXAMPLES[verb])}")
