@@ -32,6 +32,7 @@ CORE = {
     "Service": "/api/v1",
     "PodTemplate": "/api/v1",
     "Deployment": "/apis/apps/v1",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1",
 }
 BY_THE_API_SERVER = (".apiVersion", ".kind", ".metadata")  # which describes them itself
 SENTENCE = re.compile(r"[A-Z]\S*( \S+){2,}\.")
@@ -90,7 +91,8 @@ def changed(obj: Object, path: str, value: Any) -> Object:
 
 def place(obj: Object, namespace: str) -> str:
     if obj["kind"] in CORE:
-        return f"{CORE[obj['kind']]}/namespaces/{namespace}/{obj['kind'].lower()}s"
+        plural = obj["kind"].lower().removesuffix("y") + ("ies" if obj["kind"][-1] == "y" else "s")
+        return f"{CORE[obj['kind']]}/namespaces/{namespace}/{plural}"
     plural = DEFINITIONS[obj["kind"]]["spec"]["names"]["plural"]
     return f"/apis/{obj['apiVersion']}/namespaces/{namespace}/{plural}"
 

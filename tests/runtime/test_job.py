@@ -93,7 +93,7 @@ def test_a_world_that_is_cut_ends_the_step_between_two_micro_batches() -> None:
 class FakeMembership:
     """A coordinator that lets every member go which says that it has finished."""
 
-    def say_step(self) -> None:
+    def say_settled(self, generation: int) -> None:
         pass
 
     def __init__(self) -> None:

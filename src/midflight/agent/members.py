@@ -138,7 +138,11 @@ class Members:
         member = self._table.get(name)
         if member is None:
             return self._ended.get(name) or MemberProbed(name, "gone")
-        return MemberProbed(name, probe(member.pid) if member.pid else "running")
+        found = probe(member.pid) if member.pid else "running"
+        if found == "gone":  # it has ended since
+            self._processes.reap()
+            return self._ended.get(name) or MemberProbed(name, "gone")
+        return MemberProbed(name, found)
 
     async def last_output(self) -> None:
         """Wait for what the ended members' children still hold back; never long."""

@@ -36,11 +36,11 @@ def listen(draft: Draft, beats: dict[str, Beating], hosts_heard: frozenset[str])
     """Write down who was heard since the last tick, and how far they are."""
     news = {name: beat for name, beat in beats.items() if _is_news(draft.state, name, beat)}
     members = dict(draft.state.members)
-    # Of one that has ended since, too: it told its last step before it did.
-    best = max((beat.step for beat in beats.values()), default=0)
+    best = draft.state.best_step
     moving = any(beat.moved != members[name].moved for name, beat in news.items())
     for name, beat in news.items():
         members[name] = _heard(members[name], beat)
+        best = max(best, beat.step)
     hosts = dict(draft.state.hosts)
     for name in hosts_heard:
         if name in hosts:

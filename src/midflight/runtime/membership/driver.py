@@ -86,7 +86,7 @@ class Driver:
                 case Dismissed(reason, failed):
                     if failed:
                         raise GivenUp(reason)
-                    membership.say_step()
+                    membership.say_settled(self.group.generation)  # its last step, too
                     self._trainer.dismissed()
                     raise SystemExit(0)
 

@@ -257,10 +257,6 @@ class Membership:
     def say_settled(self, generation: int) -> None:
         self.link.send(say.MemberSettled(generation, self._trainer.steps_done))
 
-    def say_step(self) -> None:
-        """Before it ends, because no heartbeat follows that would tell of its last step."""
-        self.link.send(self.beat())
-
     # --- called by the training thread ------------------------------------------------------
 
     async def next_order(self, step: int, *, idle: bool = False) -> Order | None:
