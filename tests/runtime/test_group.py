@@ -83,14 +83,18 @@ def test_a_group_that_was_cut_before_it_is_built_is_not_built() -> None:
     assert not keys.asked_for.is_set()
 
 
-def test_a_forked_child_leaves_alone_what_its_parent_has_forgotten() -> None:
+@pytest.mark.parametrize("when", ["in a hook of another module", "later"])
+def test_a_forked_child_leaves_alone_what_its_parent_has_forgotten(when: str) -> None:
     """As a worker of a DataLoader, which is forked after groups have come and gone."""
+    allocate = "lambda: [[] for _ in range(2_000_000)]" if when != "later" else "None"
     script = (
         "import gc, os, signal\n"
+        f"hook = {allocate}\n"  # enough for the collector to begin by itself
+        "hook and os.register_at_fork(after_in_child=hook)\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from midflight.runtime.group.process_group import Group\n"
         "from tests.runtime.keys import Keys, world\n"
-        "gc.disable()\n"
+        "gc.set_threshold(1_000_000)\n"
         "keys, groups = Keys(), [Group(world(2), name, 'gloo') for name in ('m0', 'm1')]\n"
         "with ThreadPoolExecutor(2) as threads:\n"
         "    list(threads.map(lambda group: group.connect(keys), groups))\n"

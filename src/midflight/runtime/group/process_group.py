@@ -37,10 +37,38 @@ _NCCL_HABITS = {
 }
 # Without it, each member's key has a number for every other one: N x N numbers, for nothing.
 os.environ.setdefault("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1")
-# A forked child, as a DataLoader's worker is, has the groups but not their threads: to destroy one
-# that was garbage already would end it. What it has inherited is not its collector's business.
-os.register_at_fork(after_in_child=gc.freeze)
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
+
+
+class _ForkedCollector(threading.local):
+    """Keeps a forked child's garbage collector off what it has inherited.
+
+    A DataLoader's worker, for example, has its parent's groups but not their threads: to destroy
+    a forgotten one would end it. No collection may begin before everything is frozen, and other
+    modules run Python code in the child first, so the collector pauses before the fork.
+    """
+
+    paused = False  # by this thread; another one may fork at the same time
+
+    def pause(self) -> None:
+        self.paused = gc.isenabled()
+        gc.disable()
+
+    def resume(self) -> None:
+        if self.paused:
+            gc.enable()
+
+    def freeze(self) -> None:
+        gc.freeze()
+        self.resume()
+
+
+_collector = _ForkedCollector()
+os.register_at_fork(
+    before=_collector.pause,
+    after_in_parent=_collector.resume,
+    after_in_child=_collector.freeze,
+)
 
 
 def connect_seconds(size: int) -> float:
