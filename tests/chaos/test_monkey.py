@@ -106,4 +106,4 @@ def test_a_job_of_the_server_is_struck_and_resized(tmp_path: Path) -> None:
         )
         assert "striking the job struck in namespace default" in done.err
         assert "every sample was used exactly once" in done.out
-        assert "training went on after each of" in done.out
+        assert "training continued after each of" in done.out

@@ -104,7 +104,7 @@ def test_a_notice_that_nobody_can_follow_ends_the_job_when_it_is_over(tmp_path: 
         assert run.wait() == 1
         assert 2 <= time.monotonic() - began < 30
         (error,) = (line for line in run.lines if line.startswith("midflight: error:"))
-        assert "nobody is left who holds the training state" in error
+        assert "no remaining member holds the training state" in error
         assert run.left_over() == []
 
 

@@ -141,7 +141,7 @@ class Agent:
                 self.job_code, self.job_reason = code, reason
                 self.take_down(0, grace)
             case _:
-                self._log.warning("a %s is nothing for an agent", type(message).__name__)
+                self._log.warning("an agent does not expect a %s", type(message).__name__)
 
     def leave(self) -> None:
         """The host is going away: let the members leave in good order; again: at once."""

@@ -142,7 +142,7 @@ class StandbyPool:
         pause = backoff.pause(_SHORTEST_PAUSE, _LONGEST_PAUSE, self._failures)
         self._failures += 1
         cause = _CAUSES.get(code, f"its template ended ({code})")
-        self._log.warning("no warm standby: %s; trying again in %g s", cause, pause)
+        self._log.warning("no warm standby: %s; retrying in %g s", cause, pause)
         asyncio.get_running_loop().call_later(pause, self._start_template)
 
     def _forget_template(self) -> None:

@@ -124,7 +124,7 @@ class Agents:
     def _kept(self, host: str, task: "asyncio.Task[None]") -> None:
         del self._tasks[host]
         if not task.cancelled() and (error := task.exception()):
-            say(f"error: the agent of {host} is not looked after any more: {error}")
+            say(f"error: the agent of {host} is no longer supervised: {error}")
 
     async def _keep_going(self, host: str) -> None:
         deaths = 0  # in a row

@@ -61,9 +61,9 @@ class Discovery:
         try:
             return parse_listing(stdout.decode(), self._default_slots)
         except UnicodeDecodeError:
-            raise self._failed("printed something that is no text") from None
+            raise self._failed("printed something that is not text") from None
         except UsageError as error:
-            raise self._failed(f"printed something else than hosts: {error}") from None
+            raise self._failed(f"printed something other than hosts: {error}") from None
 
     def _failed(self, what: str) -> JobFailed:
         return JobFailed(f"the host discovery script {self._script!r} {what}")

@@ -121,7 +121,7 @@ class Supervisor:
             except StoreError:  # away for a while; without it nobody else can come either
                 await asyncio.sleep(DISCOVERY_SECONDS)
                 continue
-            say(f"another launcher has taken run {name} up; leaving it to that one")
+            say(f"another launcher has resumed run {name}; leaving it to that launcher")
             return REPLACED
         never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return await never
@@ -157,9 +157,9 @@ class Supervisor:
         name, former = self._options.spec.name, self._claim.former
         if former is not None:
             say(
-                f"taking run {name} up again where it was cut off "
+                f"resuming run {name} where it was interrupted "
                 f"({former.phase.value}, step {former.best_step} or later); "
-                "the options of its start hold"
+                "its original options apply"
             )
         elif not self._options.name_was_given:
             say(f"this run is named {name}")
@@ -190,7 +190,7 @@ class Supervisor:
                 hosts = await discovery.look()
             except JobFailed as error:
                 if not failing:
-                    say(f"warning: {error}; going on with the hosts it named before")
+                    say(f"warning: {error}; keeping the hosts that it named before")
                 failing = True
                 continue
             failing = False
@@ -233,7 +233,7 @@ class Supervisor:
 
     async def _leave(self, work: "asyncio.Task[int]", interrupts: Interrupts) -> int:
         """Let members of this machine go while there is a coordinator that they can tell."""
-        say(f"leaving {self._options.spec.name} to the next launcher; its workers train on")
+        say(f"leaving {self._options.spec.name} to the next launcher; its workers keep training")
         work.cancel()  # the coordinator itself goes on
         await asyncio.wait({work})
         if self._agents is not None:

@@ -121,7 +121,7 @@ def _start_if_free(home: Path) -> "subprocess.Popen[bytes] | None":
         return None
     except OSError as error:
         raise Unreachable(
-            f"the server could not be started in {home}: {error.strerror}; look at its disk"
+            f"the server could not be started in {home}: {error.strerror}; check its disk"
         ) from None
 
 

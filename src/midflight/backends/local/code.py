@@ -225,7 +225,7 @@ class _Tool:
         except TimeoutError:
             raise JobFailed(
                 f"{self._source.url} was not fetched within {self._seconds:g} s and given up; "
-                "see whether it can be reached from here"
+                "check that it can be reached from here"
             ) from None
         finally:
             if process.returncode is None:

@@ -154,7 +154,7 @@ class Keepers:
         if state is not None and state.attempt == attempt:
             _order(state, signal.SIGKILL)
             await asyncio.to_thread(_clear, state)
-        return NotStarted(attempt, f"its keeper said nothing for {REPORT_SECONDS:g} s")
+        return NotStarted(attempt, f"its keeper reported nothing for {REPORT_SECONDS:g} s")
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Keepers:
                 outcome = await self._settle(folder, attempt)
                 if not isinstance(outcome, Running):
                     self._behind(self._reap(pid))
-                return outcome or NotStarted(attempt, "its folder was taken away")
+                return outcome or NotStarted(attempt, "its folder was removed")
             if code is not None and not (code == keeper.BUSY and has_keeper(folder)):
                 del self._own[pid]
                 if code < 0:  # somebody's doing, so the plan is as good as before

@@ -144,7 +144,7 @@ def parser() -> flags.VerbParser:
         type=durations.parse,
         default=PATIENCE,
         metavar="TIME",
-        help="in which training must have gone on after a strike (default 2m)",
+        help="within which training must continue after a strike (default 2m)",
     )
     add(
         "--fill-limit",
