@@ -18,7 +18,7 @@ from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
-from midflight.deadlines import TRAINING_END
+from midflight.deadlines import AGENTS_END, AGENTS_END_SOON, TRAINING_END
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.processes import kill_group
 from midflight.protocol.messages import HostsChanged
@@ -36,8 +36,6 @@ from midflight.run.record import read_record, write_record
 from midflight.store.urls import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
-LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
-LAST_SECONDS = 0.5  # the same, when someone waits for the end
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 
@@ -69,7 +67,7 @@ class Supervisor:
         interrupts = Interrupts()
         self._introduce()
         work = asyncio.create_task(self._work())
-        patience = LEAVE_SECONDS
+        patience = AGENTS_END
         try:
             await _first_of(work, interrupts.first)
             if work.done():
@@ -78,7 +76,7 @@ class Supervisor:
                 patience = 0.0
                 return await self._leave(work, interrupts)
             code = await self._stop(work, interrupts)
-            patience = LAST_SECONDS if work.done() else 0.0
+            patience = AGENTS_END_SOON if work.done() else 0.0
             return code
         finally:
             await self._clear_up(work, patience)
