@@ -94,3 +94,23 @@ def test_each_hop_of_the_flows_is_a_link_to_a_function() -> None:
         function = row.split("|")[2].strip()
         header = function == "function" or set(function) == {"-"}
         assert header or LINK.match(function), row
+
+
+def test_the_lengths_of_the_flows_are_those_of_their_tables() -> None:
+    *flows, lengths = (ROOT / "docs/flows.md").read_text().split("\n## ")[1:]
+    stated = [
+        (int(functions), int(files))
+        for functions, files in re.findall(r"^\| .* \| (\d+) \| (\d+) \|$", lengths, re.MULTILINE)
+    ]
+    assert stated == [flow_length(flow) for flow in flows]
+
+
+def flow_length(flow: str) -> tuple[int, int]:
+    """Functions and files that the tables of a flow link to, each counted once."""
+    hops = {
+        (target, function)
+        for row in flow.splitlines()
+        if row[:1] == "|"
+        for function, target in LINK.findall(row)
+    }
+    return len(hops), len({target for target, _ in hops})

@@ -205,7 +205,7 @@ def _error(body: bytes) -> MidflightError:
         found = json.loads(body)
         kind, text = str(found["kind"]), str(found["error"])
     except (ValueError, KeyError, TypeError):
-        return JobFailed(f"the server answered with something else than JSON: {body[:80]!r}")
+        return JobFailed(f"the server answered with something other than JSON: {body[:80]!r}")
     return ERRORS.get(kind, JobFailed)(text)
 
 

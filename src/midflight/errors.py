@@ -79,7 +79,7 @@ class Conflict(StoreError):
         found = f"version {current.version}" if current else "no entry"
         wanted = f"version {expected}" if expected else "no entry"
         super().__init__(
-            f"store key {key!r}: wanted {wanted}, found {found}; read it and decide anew"
+            f"store key {key!r}: wanted {wanted}, found {found}; read it and decide again"
         )
         self.key = key
         self.expected = expected

@@ -66,7 +66,7 @@ def in_pod(environ: Mapping[str, str], account: Path = ACCOUNT) -> Settings:
     token = account / "token"
     if not host or not port or not token.is_file():
         raise UsageError(
-            "this is no pod with a service account (no KUBERNETES_SERVICE_HOST, or nothing in "
+            "this is not a pod with a service account (no KUBERNETES_SERVICE_HOST, or nothing in "
             f"{account}); give a kubeconfig with --config, or stay on this machine with "
             "`midflight context use local`"
         )
@@ -147,7 +147,7 @@ def _decoded(source: Mapping[str, Any], name: str) -> bytes | None:
     try:
         return base64.b64decode(data, validate=True) if data else None
     except (ValueError, TypeError):
-        raise ValueError(f"{name}-data is no base64") from None
+        raise ValueError(f"{name}-data is not base64") from None
 
 
 def _file(user: Mapping[str, Any], name: str, folder: str) -> str | None:

@@ -23,7 +23,7 @@ def quantity(text: str) -> float:
             return float(number + (exponent or ""))
         if suffix in _SUFFIXES:
             return float(number) * _SUFFIXES[suffix]
-    raise UsageError(f"{text!r} is no quantity; write a number such as 2, 1.5, 500m or 4Gi")
+    raise UsageError(f"{text!r} is not a quantity; write a number such as 2, 1.5, 500m or 4Gi")
 
 
 def counted(number: int, noun: str) -> str:

@@ -75,7 +75,7 @@ def nothing_stays(terminal: Terminal) -> None:
         (f"{PY} --clean-task-policy=Some true", "unsupported cleanTaskPolicy Some"),
         (f"{PY} --nproc-per-node=none true", "--nproc-per-node is invalid"),
         (f"{ET} --job-restart-policy=Sometimes true", "--job-restart-policy is invalid"),
-        (f"{ET} -e 1A=x true", "'1A' is no name for a variable"),
+        (f"{ET} -e 1A=x true", "'1A' is not a name for a variable"),
         (f"{ET} --wrokers=2 true", "unknown flag: --wrokers; did you mean --workers?"),
         (f"{ET} --running-timeout=1h true", "unknown flag: --running-timeout"),
         (f"{ET} --working-dir=/no/such true", "there is no such folder on this machine"),

@@ -190,7 +190,7 @@ def test_a_leaver_s_old_state_does_not_come_back_after_the_others_went_on() -> N
     cluster.mute.clear()
     cluster.run(1.0)
     assert cluster.ended is not None
-    assert "nobody is left who holds the training state" in cluster.ended[1]
+    assert "no remaining member holds the training state" in cluster.ended[1]
 
 
 def test_joiners_and_leavers_together_do_not_exceed_the_maximum_after_a_failed_switch() -> None:
@@ -337,7 +337,7 @@ def test_the_whole_world_dead_fails_the_job_even_if_newcomers_wait() -> None:
     cluster.kill("m0", "m1")
     cluster.run(1.0)
     assert cluster.ended is not None
-    assert "nobody is left who holds the training state" in cluster.ended[1]
+    assert "no remaining member holds the training state" in cluster.ended[1]
     assert not cluster.answers[ticket][0]
 
 

@@ -74,7 +74,7 @@ def finished_early() -> tuple[FakeCluster, str]:
     cluster.members["m1"].finished = True
     cluster.members["m1"].health = Health.STUCK
     cluster.members["m1"].tell(events.Finished, 5)
-    return cluster.run(5.0), "rank 1 on h0 finished before the others, who go on alone"
+    return cluster.run(5.0), "rank 1 on h0 finished before the others, which continue without it"
 
 
 @pytest.mark.parametrize(

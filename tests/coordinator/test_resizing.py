@@ -185,7 +185,7 @@ def test_a_joiner_that_dies_before_it_is_ready_fails_the_request_and_nobody_noti
     ok, detail = cluster.answers[ticket]
     assert not ok
     assert "m2 on h0 ended before it was ready: exit code 1: ImportError" in detail
-    assert "the job goes on with 2 members" in detail
+    assert "the job continues with 2 members" in detail
     assert disturbed(cluster, "m0") == []
     assert cluster.promises.done >= before + 9
     assert cluster.state.wanted == 2
@@ -369,7 +369,7 @@ def test_the_answer_to_a_request_outlives_the_coordinator() -> None:
 def test_a_request_whose_time_is_over_when_it_comes_is_refused() -> None:
     cluster = started(HOSTS, np=2)
     ticket = cluster.ask(add=1, timeout=0.0, id="late")
-    assert cluster.answers[ticket] == (False, "its time was over when it was asked for")
+    assert cluster.answers[ticket] == (False, "its deadline had passed when it was requested")
     assert cluster.run(2.0).state.size == 2
 
 

@@ -420,7 +420,7 @@ def test_what_nobody_knows_is_stopped_or_sent_away(known_to_agent: bool) -> None
     assert "m50" not in cluster.running
     assert "m50" not in cluster.state.members
     if not known_to_agent:
-        assert stranger.heard == [Dismiss("the job goes on without this member", failed=True)]
+        assert stranger.heard == [Dismiss("the job continues without this member", failed=True)]
 
 
 def test_two_restarts_in_a_row_are_no_worse_than_one() -> None:

@@ -133,7 +133,7 @@ def test_the_last_who_holds_the_state_may_not_die() -> None:
     cluster.members["m3"].dial()
     cluster.run(1.0)
     assert cluster.ended is not None
-    assert "nobody is left who holds the training state" in cluster.ended[1]
+    assert "no remaining member holds the training state" in cluster.ended[1]
 
 
 def test_more_are_not_started_than_are_wanted() -> None:

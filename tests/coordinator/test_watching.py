@@ -61,7 +61,7 @@ def test_a_host_that_says_nothing_for_a_whole_lease_is_given_up_with_its_members
     cluster.run(4.5)
     assert cluster.world == ("m0", "m1", "m2", "m3")
     cluster.run(1.5)
-    assert cluster.said("not a word from h1 for 5 s")
+    assert cluster.said("no message from h1 for 5 s")
     assert cluster.state.resets == 1
     cluster.run(2.0)
     assert stable(cluster)

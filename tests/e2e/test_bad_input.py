@@ -105,7 +105,7 @@ def test_a_discovery_script_that_fails_later_is_a_warning(tmp_path: Path) -> Non
     with Run(tmp_path, *flags, np=2) as run:
         run.await_stable(2, beyond=3)
         listing.write_text("echo no host, but rubbish")
-        run.await_line("warning: .* printed something else than hosts")
+        run.await_line("warning: .* printed something other than hosts")
         listing.write_text("exit 3")
         after = run.progress()
         assert (after["resets"], after["generation"]) == (0, 1)

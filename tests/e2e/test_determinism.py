@@ -16,7 +16,7 @@ def hashes(run: Run) -> set[str]:
 
 
 def test_resizes_and_a_death_change_no_bit(tmp_path: Path) -> None:
-    flags = ("--min-np", "1", "--max-np", "4", "--warm", "1", "--cooldown", "1", "5")
+    flags = ("--min-np", "1", "--max-np", "4", "--cooldown", "1", "5")
     still, moved = tmp_path / "still", tmp_path / "moved"
     command = ["python", str(SCRIPT), "--out"]
     with Run(still, *flags, script=[*command, str(still / "out")], np=2) as run:

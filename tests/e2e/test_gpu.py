@@ -27,7 +27,7 @@ def test_members_on_a_gpu_survive_resizes_and_a_loss(
     tmp_path: Path, backend: str, ddp: str, how: signal.Signals
 ) -> None:
     words = ["python", str(SCRIPT), str(tmp_path / "out"), backend, ddp]
-    with Run(tmp_path, *FLAGS, script=words, np=2) as run:
+    with Run(tmp_path, *FLAGS, script=words, np=2, warm=0) as run:
         run.await_stable(2, beyond=3)
         answer = run.resize("--to", "3")
         assert answer.returncode == 0, answer.stderr
@@ -49,7 +49,7 @@ def test_givers_that_die_while_they_hand_the_state_over_leave_none_of_it_torn(
 ) -> None:
     megabytes = 2_000
     words = ["python", str(SCRIPT), str(tmp_path / "out"), backend, "ours", str(megabytes)]
-    with Run(tmp_path, *FLAGS, script=words, np=2) as run:
+    with Run(tmp_path, *FLAGS, script=words, np=2, warm=0) as run:
         before = run.await_stable(2, beyond=3)
         growing = run.begin_resize("--to", "3")
         run.await_status(lambda s: s["phase"] == "switching")

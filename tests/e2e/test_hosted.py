@@ -20,7 +20,7 @@ class HostedRun(Run):
     """Stands in for the server: writes the hostfile, and starts the workers' agents."""
 
     def __init__(self, home: Path, *flags: str, np: int) -> None:
-        super().__init__(home, *flags, np=np)
+        super().__init__(home, *flags, np=np, warm=0)
         self.job = home / "jobs" / "default" / "job"
         (self.job / "edl").mkdir(parents=True)
         (self.job / "run").mkdir(mode=0o700)

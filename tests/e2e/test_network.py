@@ -163,7 +163,7 @@ def test_the_side_with_the_coordinator_goes_on_and_the_other_stops(
         assert not network.processes(network.b)
         assert run.finish() == 0
         check_complete(run)
-        assert f"not a word from {THERE} for 5 s" in run.output
+        assert f"no message from {THERE} for 5 s" in run.output
 
 
 def test_a_short_interruption_is_ridden_out(tmp_path: Path, network: Network) -> None:

@@ -28,5 +28,5 @@ def test_quantities_are_read_as_kubernetes_does(text: str, value: float) -> None
 
 @pytest.mark.parametrize("text", ["", "Gi", "2GB", "2gi", "-1", "1,5", "nan", "inf", "2 Gi", "0x1"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no quantity"):
+    with pytest.raises(UsageError, match="is not a quantity"):
         quantity(text)

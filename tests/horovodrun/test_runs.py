@@ -118,12 +118,12 @@ def test_hosts_that_a_script_names_are_used_and_rubbish_is_ignored(
     listing.write_text("localhost:1\n127.0.0.1:1\n")
     run.says("up 127.0.0.1")  # nobody has asked for more than -np 1
     listing.write_text("what a: mess\n")
-    run.says("going on with the hosts it named before")
+    run.says("keeping the hosts that it named before")
     listing.write_text("127.0.0.1:1\n")
     eventually(lambda: len(site.members(WAIT)) == 1 and len(site.processes("midflight.agent")) == 1)
     run.send(signal.SIGTERM)
     assert run.ends() == 143
-    assert sum("printed something else than hosts" in line for line in run.lines) == 1
+    assert sum("printed something other than hosts" in line for line in run.lines) == 1
 
 
 def test_too_few_slots_and_too_many_resets_end_with_the_known_sentences(site: Site) -> None:

@@ -148,7 +148,7 @@ def test_a_dry_run_prints_the_manifests_and_makes_nothing(site: Site) -> None:
     said = site.submit("demo", "--dry-run", "-o=json", *secret)
     assert [each["kind"] for each in json.loads(said.out)["items"]] == ["Secret", JOBS]
     assert "geheim" not in said.out + said.err
-    assert "what is secret is hidden here: GIT_SYNC_PASSWORD" in said.err
+    assert "secrets are hidden: GIT_SYNC_PASSWORD" in said.err
     assert site.get(JOBS, "demo") is None
 
 

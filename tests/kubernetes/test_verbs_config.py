@@ -96,7 +96,7 @@ def test_a_file_that_is_not_there_or_is_no_kubeconfig_is_named(tmp_path: Path) -
     with pytest.raises(UsageError, match="text holds no configuration"):
         kubeconfig.read([str(tmp_path / "text")])
     (tmp_path / "bad").write_text("a: [")
-    with pytest.raises(UsageError, match="bad is no YAML"):
+    with pytest.raises(UsageError, match="bad is not YAML"):
         kubeconfig.read([str(tmp_path / "bad")])
 
 
@@ -106,7 +106,7 @@ def test_a_pod_knows_its_own_cluster(tmp_path: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
     found = kubeconfig.in_pod(environ, tmp_path)
     assert (found.server, found.namespace) == ("https://[fd00::1]:443", "team")
-    with pytest.raises(UsageError, match="this is no pod with a service account"):
+    with pytest.raises(UsageError, match="this is not a pod with a service account"):
         kubeconfig.in_pod({}, tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_the_manager_grows_and_shrinks_a_cluster_and_sees_that_training_goes_on(
     )
     assert done.returncode == 0, done.stderr
     last = done.stdout.splitlines()[-1]
-    assert "training went on after each of" in last
+    assert "training continued after each of" in last
     assert "with 1 to 2 workers" in last
     detached = [int(step) for step in re.findall(r"detached at step (\d+)", done.stdout)]
     assert detached, "an empty cluster detaches; nobody is killed"

@@ -30,8 +30,8 @@ def test_a_script_may_say_that_there_is_no_host_now() -> None:
         ("echo a:1; exit 4", "ended with exit code 4"),
         ("echo first >&2; echo second >&2; exit 1", "ended with exit code 1: second"),
         ("kill -9 $$", "was killed by SIGKILL"),
-        ("echo 'Traceback (most recent call last):'", "printed something else than hosts"),
-        ("printf '\\377\\376'", "printed something that is no text"),
+        ("echo 'Traceback (most recent call last):'", "printed something other than hosts"),
+        ("printf '\\377\\376'", "printed something that is not text"),
         ("yes host", "printed more than 1048576 bytes"),
     ],
 )

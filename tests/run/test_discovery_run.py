@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
     [
         ("exit 3", "ended with exit code 3"),
         ("no-such-script", "ended with exit code 127"),
-        ("echo 'what a: mess'", "printed something else than hosts"),
+        ("echo 'what a: mess'", "printed something other than hosts"),
     ],
 )
 def test_a_script_that_fails_at_the_start_ends_the_run_with_1(
@@ -39,7 +39,7 @@ def test_hosts_come_and_go_with_what_the_script_says(site: Site, tmp_path: Path)
     listing.write_text("localhost:1\n127.0.0.1:1\n")
     eventually(lambda: len(site.members(WAIT)) == 2)
     listing.unlink()
-    run.says("going on with the hosts it named before")
+    run.says("keeping the hosts that it named before")
     listing.write_text("localhost:1\n")
     eventually(lambda: len(site.processes("midflight.agent")) == 1)
     eventually(lambda: len(site.members(WAIT)) == 1)

@@ -118,7 +118,7 @@ def test_a_run_that_was_cut_off_is_not_mixed_up_with_other_work(site: Site, gate
     cut_off(site, first)
     second = site.launch("--name", "demo", "-np", "1", "--", *python(WAIT))
     second.process.wait(10)
-    second.says("the run demo was cut off before its end, and its command was")
+    second.says("the run demo was interrupted, and its command was")
     assert second.ends() == 2
     third = start(site, gate, "-np", "1")
     third.says("taking run demo up again")

@@ -36,7 +36,7 @@ def test_the_members_train_on_under_a_launcher_that_has_only_the_store(tmp_path:
             assert refused.returncode == 2
             assert "cut off before its end, and its command was" in refused.stderr
             run.move()
-            run.await_line("taking run job up again where it was cut off")
+            run.await_line("resuming run job where it was interrupted")
             after = run.await_status(lambda s: s["step"] > before["step"] + 5)
             assert pids(after) == pids(before)
             assert run.finish() == 0
@@ -78,7 +78,7 @@ def test_a_launcher_that_is_told_to_leave_takes_only_the_worker_beside_it_along(
         before = run.await_stable(2, beyond=3)
         run.launcher.send_signal(signal.SIGTERM)
         assert run.wait() == 143
-        run.await_line("leaving job to the next launcher; its workers train on")
+        run.await_line("leaving job to the next launcher; its workers keep training")
         assert worker.poll() is None
         state = saved_state(run.env["MIDFLIGHT_STORE"], "job", b"the job's own")
         assert state is not None and state.world is not None

@@ -226,7 +226,7 @@ def test_up_and_down_by_hand(site: Site) -> None:
     client.wait("default", "bert", "running", 10)
     done = site.command("down")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert "1 job goes on" in done.stderr
+    assert "1 job still running" in done.stderr
     site.serve()
     done = site.command("down", "--jobs")
     assert "1 job was deleted" in done.stderr, done.stderr

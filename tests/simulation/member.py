@@ -157,7 +157,7 @@ class Training:
     def layout(self, group: SimGroup) -> Layout:
         while not self._layout_made.wait(POLL_SECONDS):
             if group.is_cut:
-                raise WorldChanged("the training thread did not come to a step boundary in time")
+                raise WorldChanged("the training thread did not reach a step boundary in time")
         assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout
@@ -199,7 +199,7 @@ class Training:
             return 0
         except GivenUp as error:
             self.witness.say(f"{self.env.member} gives up: {error}")
-            if "nobody is there to take over" in str(error):
+            if "no member can take over" in str(error):
                 self.witness.notice_in_vain = True
             return 1
         except (StateError, DataError) as error:

@@ -63,7 +63,7 @@ class Link:
             try:
                 await self._serve(wire)
             except (ConnectionLost, ProtocolError) as error:
-                self._log.warning("the line to the coordinator broke: %s; dialling again", error)
+                self._log.warning("lost the connection to the coordinator: %s; reconnecting", error)
             wire = await self._dial_again()
             self._log.warning("the coordinator is back")
 
@@ -143,7 +143,7 @@ class Link:
             async with asyncio.timeout(LINE_SILENCE):
                 return await wire.receive()
         except TimeoutError:
-            raise ConnectionLost(f"not a word for {LINE_SILENCE:g} s") from None
+            raise ConnectionLost(f"no message for {LINE_SILENCE:g} s") from None
 
     async def _beat(self, wire: AsyncWire) -> None:
         while True:

@@ -23,6 +23,7 @@ from midflight.agent.outlet import OpenOutlet
 from midflight.agent.processes import Processes
 from midflight.agent.settings import MARK, Settings
 from midflight.agent.standby import StandbyPool
+from midflight.deadlines import KILLED
 from midflight.protocol.messages import (
     AgentJoined,
     AgentLeaving,
@@ -38,7 +39,6 @@ from midflight.protocol.messages import (
 from midflight.protocol.wire import AsyncWire
 
 _QUIET_PORTS = range(20_000, 32_000)
-_AFTER_KILL = 5.0  # a process that SIGKILL does not end by then hangs in the kernel
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Agent:
                 self.job_code, self.job_reason = code, reason
                 self.take_down(0, grace)
             case _:
-                self._log.warning("a %s is nothing for an agent", type(message).__name__)
+                self._log.warning("an agent does not expect a %s", type(message).__name__)
 
     def leave(self) -> None:
         """The host is going away: let the members leave in good order; again: at once."""
@@ -162,7 +162,7 @@ class Agent:
         self._code = code
         self._members.closed_because = f"the agent of {self._settings.name} is ending"
         self._members.stop_all(grace)
-        self._loop.call_later(grace + _AFTER_KILL, self._end_now)
+        self._loop.call_later(grace + KILLED, self._end_now)
         self._end_if_done()
 
     def _end_if_done(self) -> None:

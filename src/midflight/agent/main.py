@@ -57,7 +57,7 @@ def options() -> argparse.ArgumentParser:
     add("--run-dir", metavar="DIR", help="the run's folder, which has both; it is waited for")
     add("--name", required=True, help="of this host, unique in the run")
     add("--slots", type=count_from(1), default=1, help="how many members fit here (default 1)")
-    add("--address", help="what the members of other hosts reach this one at (default: found out)")
+    add("--address", help="what the members of other hosts reach this one at (default: detected)")
     add("--warm", type=count_from(0), default=0, metavar="N", help="members kept ready to start")
     add("--grace", type=seconds, default=GRACE, help="notice given on SIGTERM, s (default 30)")
     add("--join-timeout", type=seconds, default=30.0, help="for the first answer, s (default 30)")
@@ -67,7 +67,7 @@ def options() -> argparse.ArgumentParser:
         default=LONGEST_ABSENCE,
         help="without coordinator and members (600 s)",
     )
-    add("--verbose", action="store_true", help="tell what is being done")
+    add("--verbose", action="store_true", help="print what Midflight is doing")
     return parser
 
 

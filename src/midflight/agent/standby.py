@@ -20,13 +20,12 @@ from pathlib import Path
 
 from midflight import backoff
 from midflight.agent.processes import Channels, Processes
+from midflight.deadlines import TEMPLATE_FORK, TEMPLATE_START
 from midflight.protocol import codec
 from midflight.protocol.handover import LENGTH, READY, Work, parse_command
 
 # The template's exit codes that mean something.
 _CAUSES = {3: "torch cannot be imported", 4: "importing torch initialized CUDA"}
-_FIRST_WAIT = 20.0  # for a template that is still importing, from its start
-_FORK_WAIT = 2.0  # for a template that has forked before
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 # Read when an interpreter or torch is loaded: a different value needs a process of its own.
 _READ_EARLY = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TZ")
@@ -96,7 +95,7 @@ class StandbyPool:
 
     async def warmed(self) -> None:
         """Wait until a standby is ready, if one can be expected at all; never for ever."""
-        await asyncio.wait([asyncio.ensure_future(self._settled.wait())], timeout=_FIRST_WAIT)
+        await asyncio.wait([asyncio.ensure_future(self._settled.wait())], timeout=TEMPLATE_START)
 
     async def take(self) -> Standby | None:
         """A standby, if need be after a fork; None: start cold."""
@@ -111,7 +110,7 @@ class StandbyPool:
         self._waiting.append(waiter)
         self._refill()
         age = time.monotonic() - self._started_at
-        await asyncio.wait([waiter], timeout=_FORK_WAIT if self._hot else _FIRST_WAIT - age)
+        await asyncio.wait([waiter], timeout=TEMPLATE_FORK if self._hot else TEMPLATE_START - age)
         if waiter.done():
             return waiter.result()
         self._waiting.remove(waiter)
@@ -142,7 +141,7 @@ class StandbyPool:
         pause = backoff.pause(_SHORTEST_PAUSE, _LONGEST_PAUSE, self._failures)
         self._failures += 1
         cause = _CAUSES.get(code, f"its template ended ({code})")
-        self._log.warning("no warm standby: %s; trying again in %g s", cause, pause)
+        self._log.warning("no warm standby: %s; retrying in %g s", cause, pause)
         asyncio.get_running_loop().call_later(pause, self._start_template)
 
     def _forget_template(self) -> None:

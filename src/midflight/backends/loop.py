@@ -389,7 +389,9 @@ class Loop:
 
 
 def ending() -> Unreachable:
-    return Unreachable("the server is ending; jobs go on, and the next command starts it again")
+    return Unreachable(
+        "the server is ending; jobs keep running, and the next command starts it again"
+    )
 
 
 def _refuse(item: Item, error: BaseException) -> None:

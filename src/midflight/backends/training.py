@@ -16,7 +16,9 @@ from midflight.coordinator.client import CoordinatorClient, Dial, Patience
 from midflight.errors import MidflightError
 from midflight.protocol.messages import ResizeRequested, Status
 
-NO_TRAINING = "no training takes part: the command does not use midflight run or horovodrun"
+NO_TRAINING = (
+    "the job has no elastic training: its command does not use midflight run or horovodrun"
+)
 
 log = logging.getLogger("midflight.loop")
 

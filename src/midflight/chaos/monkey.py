@@ -30,7 +30,7 @@ class Plan:
     seconds: float
     actions: Sequence[str]
     rest: float  # seconds between two strikes, on average
-    patience: float  # seconds in which training must have gone on after a strike
+    patience: float  # seconds within which training must continue after a strike
     reckless: bool = False
 
 
@@ -101,8 +101,8 @@ class Monkey:
                     await asyncio.sleep(LOOK)
         except TimeoutError:
             raise JobFailed(
-                f"no step was made within {self._plan.patience:g} s, so nobody could see whether "
-                "training goes on; a script that never calls Midflight tells no steps"
+                f"no step completed within {self._plan.patience:g} s, so nobody could see whether "
+                "training continues; a script that never calls Midflight reports no steps"
             ) from None
         assert seen is not None
         return seen

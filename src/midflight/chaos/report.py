@@ -39,7 +39,7 @@ class Report:
     def verdict(self) -> str:
         count = len(self.outcomes)
         strikes = "1 strike" if count == 1 else f"{count} strikes"
-        return self.broke or f"training went on after each of {strikes}"
+        return self.broke or f"training continued after each of {strikes}"
 
     def rows(self) -> list[Sequence[object]]:
         return [(*outcome.row, outcome.effect) for outcome in self.outcomes]

@@ -5,12 +5,12 @@ from functools import partial
 from typing import Protocol
 
 from midflight.coordinator.client import CoordinatorClient
+from midflight.deadlines import MONKEY_RESIZE
 from midflight.errors import Refused, Unreachable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.messages import ResizeRequested, Status
 from midflight.quantities import counted
 
-TIMEOUT = 30.0  # of a change; then it is taken back, and training goes on as before
 _WAIT = 1.0  # of one question to the server, so that Ctrl-C is heard
 _MORE = 2  # workers that a job gets beyond those it has: whether there is room, the server says
 Bounds = tuple[int, int, int]  # the size now, the least and the most
@@ -36,7 +36,7 @@ class RunSizes:
         return size, status.min_np, min(status.max_np, slots)
 
     async def change(self, to: int) -> str:
-        request = ResizeRequested(to, 0, 0, (), TIMEOUT)
+        request = ResizeRequested(to, 0, 0, (), MONKEY_RESIZE)
         try:
             ended = await self._client.resize(request)
         except Unreachable as error:
@@ -55,7 +55,7 @@ class JobSizes:
         return size, job["minWorkers"], min(most, size + _MORE)
 
     async def change(self, to: int) -> str:
-        wish = {"to": to, "timeout": TIMEOUT, "partial": False}
+        wish = {"to": to, "timeout": MONKEY_RESIZE, "partial": False}
         try:
             operation = await asyncio.to_thread(self._client.scale, *self._of, wish)
             while operation["progress"] not in ("succeeded", "failed"):

@@ -43,7 +43,7 @@ class Strikes:
 
     def _no_coordinator(self) -> str:
         here = coordinator_of(self._folder) is not None
-        return "" if here else "its coordinator is no process of yours on this machine"
+        return "" if here else "its coordinator is not a process of yours on this machine"
 
     async def carry_out(self, strike: Strike, pids: Mapping[str, int]) -> str:
         """What was done, in words, once it is over."""
@@ -80,7 +80,7 @@ class Strikes:
             if not alive:
                 return _GONE
             await asyncio.sleep(strike.seconds)
-        return "stood still, then was let go on"
+        return "was stopped, then continued"
 
     async def _slow(self, target: Handle, seconds: float) -> str:
         for _ in range(round(seconds / (2 * _SLOW_SECONDS))):
@@ -98,7 +98,7 @@ class Strikes:
         while loop.time() < until:
             times += cut(target.pid, port)
             await asyncio.sleep(_CUT_SECONDS)
-        return f"was cut off {times} times from the coordinator"
+        return f"was cut off from the coordinator {times} times"
 
 
 def _no_cut(pids: Mapping[str, int]) -> str:

@@ -50,7 +50,7 @@ def _load(path: str) -> object:
         raise UsageError(f"cannot read the job file {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"the job file {path} is no YAML: {reason}") from None
+        raise UsageError(f"the job file {path} is not YAML: {reason}") from None
 
 
 def _names(kind: Any) -> list[str]:

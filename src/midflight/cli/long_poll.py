@@ -35,7 +35,7 @@ def until(
         left = deadline - time.monotonic()
         return server.wait(namespace, name, what, max(0.0, min(LONG_POLL, left)))
 
-    left = left or f"no longer waiting for {name}; nothing has changed for it"
+    left = left or f"no longer waiting for {name}; it is not affected"
     with on_interrupt(left), Progress(f"waiting until {name} is {what}"):
         while True:
             try:

@@ -44,10 +44,6 @@ def info(text: str) -> None:
     _say("info", text)
 
 
-def warn(text: str) -> None:
-    _say("warn", text)
-
-
 def plain(text: str) -> None:
     """A line on stderr that has no level."""
     print(printable(text), file=sys.stderr, flush=True)

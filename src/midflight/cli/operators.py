@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from midflight import durations
 from midflight.cli import contexts, flags, output
+from midflight.deadlines import OPERATOR
 from midflight.errors import UsageError
 
 if TYPE_CHECKING:
     from midflight.kubernetes.api.connection import Connection
     from midflight.kubernetes.install.apply import Done
-
-SECONDS = 300.0  # for the operator to be ready, or for jobs to be gone
 
 
 def connect(options: argparse.Namespace) -> "Connection":
@@ -50,5 +49,5 @@ def verb(name: str, description: str) -> flags.VerbParser:
 
 def add_timeout(made: flags.VerbParser, help: str) -> None:
     made.add_argument(
-        "--timeout", type=durations.parse, default=SECONDS, metavar="TIME", help=f"{help} (5m)"
+        "--timeout", type=durations.parse, default=OPERATOR, metavar="TIME", help=f"{help} (5m)"
     )

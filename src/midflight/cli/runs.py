@@ -20,6 +20,7 @@ from midflight.cli.cluster import connect_if_running, is_kubernetes, kubernetes
 from midflight.console import say
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.coordinator.client import CoordinatorClient
+from midflight.deadlines import RESTART
 from midflight.errors import MidflightError, NotFound, Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
@@ -28,8 +29,6 @@ from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
 from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir, check_name
-
-PATIENCE = 5.0  # seconds for a coordinator that is being started again
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ def current_status(folder: RunDir) -> Status:
 
 async def _current_status(folder: RunDir) -> Status:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE
+    deadline = loop.time() + RESTART
     while True:
         try:
             return await client_of(folder).status()

@@ -128,7 +128,7 @@ def add_wishes(made: argparse.ArgumentParser) -> None:
         type=durations.parse,
         default=RESIZE,
         metavar="TIME",
-        help="take the change back after this time (default 1m)",
+        help="undo the change after this time (default 1m)",
     )
     flags.switch(
         made,

@@ -149,4 +149,4 @@ def _decoded(values: dict[str, Any]) -> Spec:
     try:
         return codec.decode(Spec, values)
     except ProtocolError as error:
-        raise UsageError(f"this is no job: {str(error).removeprefix('Spec.')}") from None
+        raise UsageError(f"this is not a job: {str(error).removeprefix('Spec.')}") from None

@@ -55,9 +55,9 @@ def restart_all(draft: Draft, key: str, reason: str) -> None:
     """Stop all of it; once nothing is left it is placed as if it were new."""
     if draft.jobs[key].phase is Phase.PENDING and _all_wait(draft.jobs[key]):
         return
-    abandon(draft, key, f"the job was started anew: {reason}")
+    abandon(draft, key, f"the job was restarted: {reason}")
     draft.set_job(key, phase=Phase.PENDING, reason=f"starting anew: {reason}")
-    _send_all_back(draft, key, "the job starts anew")
+    _send_all_back(draft, key, "the job restarts")
     draft.warn(key, draft.about_job(key), "Restarting", reason)
 
 

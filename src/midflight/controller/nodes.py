@@ -49,7 +49,7 @@ def give_back(draft: Draft, name: str) -> None:
 
 
 def drain(draft: Draft, name: str) -> None:
-    if not mark(draft, name, NodeStage.CORDONED, "Drained", "what is here moves elsewhere"):
+    if not mark(draft, name, NodeStage.CORDONED, "Drained", "its instances move to other nodes"):
         return
     for job, instance in _on(draft, name):
         if not roster.is_elastic(job.spec) and not job.finished and not job.deleting:

@@ -92,7 +92,7 @@ def _against_count(job: Job, kind: str, count: int, names: tuple[str, ...]) -> s
     if count <= 0:
         return f"--count is invalid: wanted at least 1, got {count}"
     if names and kind == SCALEOUT:
-        return "new workers get their names by themselves; only scalein takes names"
+        return "new workers are named automatically; only scalein takes names"
     if names and count not in (1, len(names)):
         return f"--count is {count}, but {len(names)} workers were named; leave --count out"
     if wrong := unknown(job, names) or _already_leaving(job, names):

@@ -157,7 +157,7 @@ def _check_times(spec: Spec) -> None:
 def _check_environment(spec: Spec) -> None:
     for name, value in spec.env.items():
         if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"--env is invalid: {name!r} is no name for a variable")
+            raise UsageError(f"--env is invalid: {name!r} is not a name for a variable")
         if "\0" in value:
             raise UsageError(f"--env is invalid: the value of {name} holds a zero byte")
     for flag, pairs in (("--selector", spec.selectors), ("--label", spec.labels)):

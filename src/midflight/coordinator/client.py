@@ -61,7 +61,7 @@ class CoordinatorClient:
                 finally:
                     wire.close()
         except (TimeoutError, ConnectionLost):
-            raise Unreachable(f"the coordinator says nothing for {STATUS:g} s") from None
+            raise Unreachable(f"the coordinator has not answered for {STATUS:g} s") from None
         if not isinstance(answer, Status):
             raise ProtocolError(f"wanted a Status, got {type(answer).__name__}")
         return answer
@@ -101,8 +101,8 @@ class CoordinatorClient:
                 silent = loop.time() - attempt.heard_at
                 if attempt.sent and patience.answer is not None and silent > patience.answer:
                     raise Unreachable(
-                        f"the coordinator has not said for {patience.answer:g} s what became of "
-                        f"the change ({error}); it may still be made"
+                        f"the coordinator has not reported the outcome of the change for "
+                        f"{patience.answer:g} s ({error}); it may still be made"
                     ) from None
             await asyncio.sleep(pause)
 
@@ -165,14 +165,14 @@ class _Attempt:
                 case RequestEnded() as ended:
                     return ended
                 case other:
-                    raise ProtocolError(f"a {type(other).__name__} is no answer to a resize")
+                    raise ProtocolError(f"a {type(other).__name__} is not an answer to a resize")
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
             async with asyncio.timeout(CLIENT_SILENCE):
                 message = await wire.receive()
         except TimeoutError:
-            raise ConnectionLost(f"not a word for {CLIENT_SILENCE:g} s") from None
+            raise ConnectionLost(f"no message for {CLIENT_SILENCE:g} s") from None
         self.heard_at = asyncio.get_running_loop().time()
         self._failures = 0
         return message

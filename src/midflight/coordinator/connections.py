@@ -70,7 +70,7 @@ class Door:
         try:
             hello = await accept(wire, self._secret, self._shell.state.spec.name)
         except (MidflightError, TimeoutError, OSError) as error:
-            reason = str(error) or "it did not say who it is in time"
+            reason = str(error) or "it did not identify itself in time"
             # One that hangs up by itself may only have looked who is here.
             level = "debug" if isinstance(error, ConnectionLost) else "warning"
             self.refusals.say(f"refused a connection from {wire.peer}: {reason}", level)
@@ -98,7 +98,7 @@ class Door:
     def _check_open(self) -> None:
         """Whoever came in while another coordinator took over must dial again, and find that."""
         if self._shell.retired:
-            raise ConnectionLost("another coordinator decides from now on")
+            raise ConnectionLost("another coordinator has taken over")
 
     # --- agents -----------------------------------------------------------------------------
 

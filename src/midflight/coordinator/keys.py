@@ -63,7 +63,7 @@ class Keys:
             return scope.added[asked]
         before = scope.values.get(key, "0")
         if not before.removeprefix("-").isdecimal():
-            raise ProtocolError(f"key {key!r} holds no number, so nothing can be added to it")
+            raise ProtocolError(f"key {key!r} is not a number, so nothing can be added to it")
         total = str(int(before) + amount)
         self.set(generation, key, total)
         scope.added[asked] = total

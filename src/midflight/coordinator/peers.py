@@ -104,7 +104,7 @@ class Peers:
     def port_found(self, host: str, port: int) -> None:
         waiting = self._ports.get(host)
         if not waiting:
-            raise ProtocolError(f"agent {host} named a port that nobody asked for")
+            raise ProtocolError(f"agent {host} reported a port that was not requested")
         future = waiting.pop(0)
         if not future.done():
             future.set_result(port)

@@ -153,7 +153,7 @@ def _is_text(value: str) -> bool:
 def _optional(kind: Any) -> Decoder:
     choices = [arg for arg in typing.get_args(kind) if arg is not types.NoneType]
     if len(choices) != 1:
-        raise TypeError(f"{kind} is no optional value; the codec knows no other unions")
+        raise TypeError(f"{kind} is not an optional value; the codec knows no other unions")
     inner = _decoder(choices[0])
     return lambda value: None if value is None else inner(value)
 

@@ -11,7 +11,6 @@ import secrets
 import socket
 import struct
 import zlib
-from typing import Protocol
 
 from midflight.deadlines import HANDSHAKE
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
@@ -35,12 +34,6 @@ HANDSHAKE_LIMIT = 4 << 10
 COMPRESS_FROM = 4 << 10  # bytes; no JSON begins like a compressed frame
 _LENGTH = struct.Struct(">I")
 _COMPRESSED = b"\x78"  # the first byte of zlib's format
-
-
-class Message(Protocol):
-    """Any dataclass of `messages.REGISTRY`."""
-
-    __dataclass_fields__: dict[str, object]
 
 
 def encode_frame(message: object) -> bytes:
@@ -90,7 +83,7 @@ def new_challenge() -> Challenge:
     return Challenge(VERSION, _new_nonce())
 
 
-def _greeting(role: str, name: str, run: str) -> Hello:
+def _greeting(role: str, name: str, run: str = "") -> Hello:
     return Hello(VERSION, role, name, _new_nonce(), proof="", run=run)
 
 
@@ -224,7 +217,7 @@ def _refusal(error: ProtocolError) -> Refused:
     return Refused(str(error) if isinstance(error, HandshakeRefused) else "not understood")
 
 
-async def dial(address: str, role: str, name: str, secret: bytes, run: str = "") -> AsyncWire:
+async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
     """Open and authenticate a wire from an asyncio process."""
     host, port = split_address(address)
     try:
@@ -238,7 +231,7 @@ async def dial(address: str, role: str, name: str, secret: bytes, run: str = "")
         raise Unreachable(f"nobody answers at {address}")
     try:
         async with asyncio.timeout(HANDSHAKE):
-            session = answer_challenge(await wire.receive(), _greeting(role, name, run), secret)
+            session = answer_challenge(await wire.receive(), _greeting(role, name), secret)
             wire.send(session.hello)
             check_welcome(await wire.receive(), session, secret)
     except TimeoutError:

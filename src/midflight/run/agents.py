@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from midflight.backoff import CALM, restart_pause
 from midflight.console import say
+from midflight.deadlines import CHILD_KILLED
 from midflight.processes import kill_group, send_signal
 from midflight.protocol.job import JobSpec
 from midflight.run.addresses import Reach, is_local, member_address
@@ -25,8 +26,6 @@ from midflight.run.processes import (
     describe_end,
     start_module,
 )
-
-KILL_SECONDS = 1.0  # to see that what was killed has ended
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Agents:
         if alive:
             for child in self._running.values():
                 kill_group(child.pid)
-            await asyncio.wait(alive, timeout=KILL_SECONDS)
+            await asyncio.wait(alive, timeout=CHILD_KILLED)
 
     def _keep(self, host: str) -> None:
         task = asyncio.create_task(self._keep_going(host))
@@ -124,7 +123,7 @@ class Agents:
     def _kept(self, host: str, task: "asyncio.Task[None]") -> None:
         del self._tasks[host]
         if not task.cancelled() and (error := task.exception()):
-            say(f"error: the agent of {host} is not looked after any more: {error}")
+            say(f"error: the agent of {host} is no longer supervised: {error}")
 
     async def _keep_going(self, host: str) -> None:
         deaths = 0  # in a row

@@ -202,8 +202,8 @@ def _check_same_work(former: State, options: Options) -> None:
     if former.spec.command != spec.command:
         kept = hosted.store if hosted and hosted.may_move else options.folder.path
         raise UsageError(
-            f"the run {spec.name} was cut off before its end, and its command was "
-            f"{' '.join(former.spec.command)!r}; give the same to take it up again, choose another "
+            f"the run {spec.name} was interrupted, and its command was "
+            f"{' '.join(former.spec.command)!r}; use the same command to resume it, choose another "
             f"--name, or remove {kept} to forget it"
         )
 

@@ -35,11 +35,11 @@ async def call_or_tell_end(folder: RunDir) -> AsyncWire:
             raise error from None
         if last is None or last.phase not in OVER:
             raise
-    raise RunOver(f"the run is over ({last.phase}), and nobody has said what became of the change")
+    raise RunOver(f"the run is over ({last.phase}), and the outcome of the change is unknown")
 
 
 def _address(folder: RunDir) -> str:
     address = folder.read_address()
     if address is None:
-        raise Unreachable("its coordinator has not been up yet")
+        raise Unreachable("its coordinator has not started yet")
     return reach(address, None).here

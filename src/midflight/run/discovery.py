@@ -8,13 +8,13 @@ failure matters is the caller's decision.
 import asyncio
 import contextlib
 
+from midflight.deadlines import CHILD_KILLED
 from midflight.errors import JobFailed, ScriptFailed, UsageError
 from midflight.processes import kill_group
 from midflight.run.hosts import Hosts, parse_listing
 from midflight.run.processes import describe_end
 
 _OUTPUT_LIMIT = 1 << 20
-_KILL_SECONDS = 1.0  # for a process that was killed
 
 
 class Discovery:
@@ -46,7 +46,7 @@ class Discovery:
         finally:
             kill_group(process.pid)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_KILL_SECONDS):
+                async with asyncio.timeout(CHILD_KILLED):
                     await reading  # asyncio sees a process end only when its pipes are drained
                     await process.wait()
         return self._judge(code, stdout, stderr)
@@ -61,9 +61,9 @@ class Discovery:
         try:
             return parse_listing(stdout.decode(), self._default_slots)
         except UnicodeDecodeError:
-            raise self._failed("printed something that is no text") from None
+            raise self._failed("printed something that is not text") from None
         except UsageError as error:
-            raise self._failed(f"printed something else than hosts: {error}") from None
+            raise self._failed(f"printed something other than hosts: {error}") from None
 
     def _failed(self, what: str) -> JobFailed:
         return JobFailed(f"the host discovery script {self._script!r} {what}")

@@ -27,7 +27,7 @@ def read_hostfile(path: str, default_slots: int) -> Hosts:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"cannot read the hostfile {path}: {reason}") from None
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     items = [_HOSTFILE_LINE.sub(r"\g<name>:\g<slots>", line) for line in lines if line]

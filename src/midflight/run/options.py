@@ -245,7 +245,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="what to run")
     add = made.add_argument
-    add("--name", help="of the run, for `midflight resize` and `status` (default: made up)")
+    add("--name", help="of the run, for `midflight resize` and `status` (default: generated)")
     add(
         "--store",
         metavar="URL",
@@ -263,7 +263,7 @@ def parser() -> argparse.ArgumentParser:
         help="where the coordinator listens (default: loopback, "
         "or 0.0.0.0 when a host is not this machine; any port)",
     )
-    add("--verbose", action="store_true", help="tell what is being done")
+    add("--verbose", action="store_true", help="print what Midflight is doing")
     _add_sizes(made)
     _add_hosts(made)
     _add_times(made)
@@ -290,7 +290,7 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         dest="min_np",
         type=count,
         metavar="N",
-        help="fewer are not trained with (default: -np)",
+        help="training pauses with fewer members (default: -np)",
     )
     add(
         "--max-np",
@@ -343,9 +343,9 @@ def _add_times(parser: argparse.ArgumentParser) -> None:
         group.add_argument(option, type=seconds, default=default, metavar="S", help=text)
 
     add("--elastic-timeout", "how long to wait while fewer than --min-np are left")
-    add("--start-timeout", "how long to wait for -np slots, then --min-np will do")
+    add("--start-timeout", "how long to wait for -np slots; after that, --min-np is enough")
     add("--grace", "between a notice (SIGTERM) and the end")
-    add("--hang-timeout", "a member that stands still for longer is ended")
+    add("--hang-timeout", "a member that makes no progress for longer is killed")
     group.add_argument(
         "--cooldown",
         "--blacklist-cooldown-range",

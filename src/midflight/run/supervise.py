@@ -18,7 +18,7 @@ from midflight.console import say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.coordinator.core.state import Phase
 from midflight.coordinator.exit_codes import REPLACED
-from midflight.deadlines import TRAINING_END
+from midflight.deadlines import AGENTS_END, AGENTS_END_SOON, TRAINING_END
 from midflight.errors import ConnectionLost, JobFailed, MidflightError, StoreError
 from midflight.processes import kill_group
 from midflight.protocol.messages import HostsChanged
@@ -36,8 +36,6 @@ from midflight.run.record import read_record, write_record
 from midflight.store.urls import open_store
 
 DISCOVERY_SECONDS = 1.0  # after which hosts are told again, even if they are the same
-LEAVE_SECONDS = 2.0  # for agents that are still there after their coordinator has ended
-LAST_SECONDS = 0.5  # the same, when someone waits for the end
 _OVER = {Phase.ENDING.value, Phase.SUCCEEDED.value, Phase.FAILED.value}
 
 
@@ -69,7 +67,7 @@ class Supervisor:
         interrupts = Interrupts()
         self._introduce()
         work = asyncio.create_task(self._work())
-        patience = LEAVE_SECONDS
+        patience = AGENTS_END
         try:
             await _first_of(work, interrupts.first)
             if work.done():
@@ -78,7 +76,7 @@ class Supervisor:
                 patience = 0.0
                 return await self._leave(work, interrupts)
             code = await self._stop(work, interrupts)
-            patience = LAST_SECONDS if work.done() else 0.0
+            patience = AGENTS_END_SOON if work.done() else 0.0
             return code
         finally:
             await self._clear_up(work, patience)
@@ -121,7 +119,7 @@ class Supervisor:
             except StoreError:  # away for a while; without it nobody else can come either
                 await asyncio.sleep(DISCOVERY_SECONDS)
                 continue
-            say(f"another launcher has taken run {name} up; leaving it to that one")
+            say(f"another launcher has resumed run {name}; leaving it to that launcher")
             return REPLACED
         never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         return await never
@@ -157,9 +155,9 @@ class Supervisor:
         name, former = self._options.spec.name, self._claim.former
         if former is not None:
             say(
-                f"taking run {name} up again where it was cut off "
+                f"resuming run {name} where it was interrupted "
                 f"({former.phase.value}, step {former.best_step} or later); "
-                "the options of its start hold"
+                "its original options apply"
             )
         elif not self._options.name_was_given:
             say(f"this run is named {name}")
@@ -190,7 +188,7 @@ class Supervisor:
                 hosts = await discovery.look()
             except JobFailed as error:
                 if not failing:
-                    say(f"warning: {error}; going on with the hosts it named before")
+                    say(f"warning: {error}; keeping the hosts that it named before")
                 failing = True
                 continue
             failing = False
@@ -233,7 +231,7 @@ class Supervisor:
 
     async def _leave(self, work: "asyncio.Task[int]", interrupts: Interrupts) -> int:
         """Let members of this machine go while there is a coordinator that they can tell."""
-        say(f"leaving {self._options.spec.name} to the next launcher; its workers train on")
+        say(f"leaving {self._options.spec.name} to the next launcher; its workers keep training")
         work.cancel()  # the coordinator itself goes on
         await asyncio.wait({work})
         if self._agents is not None:

@@ -330,7 +330,7 @@ class Job:
         """
         session = self._session
         if session.driver.broken or session.overtaken:
-            raise WorldChanged("the others go on without this: continue to the next step boundary")
+            raise WorldChanged("the others continue without it: continue to the next step boundary")
         with session.collective():
             yield
             reduction.wait_for_device(session.group, self._device)

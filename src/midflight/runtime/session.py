@@ -354,7 +354,7 @@ class Session:
         """Wait until it has; the preparation ends with the request that it is for."""
         while not self._layout_made.wait(POLL_SECONDS):
             if group.is_cut:
-                raise WorldChanged("the training thread did not come to a step boundary in time")
+                raise WorldChanged("the training thread did not reach a step boundary in time")
         assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout

@@ -153,7 +153,7 @@ def error_answer(error: Exception) -> Response:
             return _error(status, name, str(error))
     if isinstance(error, MidflightError):
         return _error(500, "internal", str(error))
-    return _error(500, "internal", "a mistake of the server's own; server.log says more")
+    return _error(500, "internal", "an internal error of the server; see server.log")
 
 
 def http_error(request: Request, error: Exception) -> Response:

@@ -49,7 +49,9 @@ class Entry:
 
 ENTRIES = (
     Entry("GET", "/status", "the server", server_routes.get_status, ServerView),
-    Entry("POST", "/stop", "ends the server; jobs go on", server_routes.stop, None, status=202),
+    Entry(
+        "POST", "/stop", "ends the server; jobs keep running", server_routes.stop, None, status=202
+    ),
     Entry("GET", "/nodes", "all nodes", server_routes.get_nodes, list[NodeView]),
     Entry(
         "GET",

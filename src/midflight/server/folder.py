@@ -87,6 +87,6 @@ def listen(home: Path) -> socket.socket:
     except OSError as error:
         listener.close()
         raise UsageError(
-            f"cannot listen on {path}: {error.strerror}; look at the folder and its disk"
+            f"cannot listen on {path}: {error.strerror}; check the folder and its disk"
         ) from None
     return listener

@@ -90,7 +90,7 @@ async def _serve(home: Path, place: LocalPlace, passing: Passing, listener: sock
     await server.serve([listener])
     waiters.close()
     await loop.close()
-    log.info("process %d has ended; jobs go on", os.getpid())
+    log.info("process %d has ended; jobs keep running", os.getpid())
 
 
 def _machine(name: str, home: Path) -> Machine:

@@ -44,9 +44,9 @@ def running(home: Path) -> "Client | None":
     return Client(path)
 
 
-def ensure(home: Path, within: float = SERVER_START) -> "Client":
+def ensure(home: Path) -> "Client":
     """The server of this folder; it is started if there is none."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + SERVER_START
     said = _size(home / LOG)
     process: subprocess.Popen[bytes] | None = None
     while (client := running(home)) is None or not _answers(client):
@@ -56,7 +56,7 @@ def ensure(home: Path, within: float = SERVER_START) -> "Client":
             raise Unreachable(f"the server did not start: {last_words(home, said)}")
         if time.monotonic() > deadline:
             raise Unreachable(
-                f"the server did not answer within {within:g} s: {last_words(home, said)}"
+                f"the server did not answer within {SERVER_START:g} s: {last_words(home, said)}"
             )
         time.sleep(PAUSE)
     return client
@@ -121,7 +121,7 @@ def _start_if_free(home: Path) -> "subprocess.Popen[bytes] | None":
         return None
     except OSError as error:
         raise Unreachable(
-            f"the server could not be started in {home}: {error.strerror}; look at its disk"
+            f"the server could not be started in {home}: {error.strerror}; check its disk"
         ) from None
 
 

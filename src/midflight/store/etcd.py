@@ -93,7 +93,7 @@ class EtcdStore(Store):
             if lease is not None and _is_over(self._gateway, lease.id):
                 raise _ended(self._gateway, lease.id) from error
             raise StoreUnavailable(
-                f"{self._gateway.address}: lost what it knew of this client; try again"
+                f"{self._gateway.address}: lost its record of this client; try again"
             ) from error
         if not outcome.held:
             assert expect is not None

@@ -109,7 +109,7 @@ def _why_unknown(receipt: _Receipt, written: int | None) -> str:
             " killed: use another"
         )
     return (
-        "the receipt of a write ran out before it was answered;"
+        "the receipt of a write expired before it was answered;"
         " read the key to know whether it happened"
     )
 

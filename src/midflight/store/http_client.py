@@ -219,9 +219,9 @@ def decode(text: bytes) -> Json:
     try:
         answer = json.loads(text)
     except ValueError as error:
-        raise http.client.HTTPException("an answer that is no JSON") from error
+        raise http.client.HTTPException("an answer that is not JSON") from error
     if not isinstance(answer, dict):
-        raise http.client.HTTPException("an answer that is no JSON object")
+        raise http.client.HTTPException("an answer that is not JSON object")
     return answer
 
 

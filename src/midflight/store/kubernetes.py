@@ -132,7 +132,7 @@ class KubernetesStore(Store):
             if mark in found.document.receipts:
                 return found.document.receipts[mark]
             if base is not None and found.document.has_forgotten(base):
-                raise self._unsure("was overtaken by too many others")
+                raise self._unsure("was overtaken by other writers too often")
             changed = change(found.document)
             if changed is found.document:
                 return changed.revision
@@ -140,7 +140,9 @@ class KubernetesStore(Store):
             if self._replace(found, changed.with_receipt(mark)) is not None:
                 return changed.revision
             if time.monotonic() >= deadline:
-                raise self._unsure(f"found no gap between others for {self._gateway.patience:g} s")
+                raise self._unsure(
+                    f"found no gap between other writers for {self._gateway.patience:g} s"
+                )
             self._gateway.rest(next(pause))
 
     def _replace(self, found: _Found, document: Document) -> _Found | None:

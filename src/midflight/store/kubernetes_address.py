@@ -112,7 +112,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(
             f"store URL: wanted a kubeconfig that can be read, got {path} ({reason})"
         ) from None
@@ -122,5 +122,5 @@ def _read(path: Path) -> dict[str, Any]:
             "`kubectl config view --raw --flatten -o json`"
         ) from None
     if not isinstance(config, dict):
-        raise UsageError(f"store URL: wanted a kubeconfig, got {path}, which is none")
+        raise UsageError(f"store URL: wanted a kubeconfig, got {path}, which is not one")
     return config

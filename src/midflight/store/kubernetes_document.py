@@ -154,7 +154,7 @@ def read(config_map: Json, where: object) -> Document:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(
             f"{where}: somebody else has written to it ({type(error).__name__}: {error}); "
-            "empty it to begin anew"
+            "empty it to start over"
         ) from error
 
 

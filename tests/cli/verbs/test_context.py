@@ -119,7 +119,7 @@ def test_a_context_is_used_until_another_one_is(tmp_path: Path) -> None:
         ("moon", "wanted local, kubernetes, kubernetes:CONTEXT or in-cluster, got 'moon'"),
         ("local:x", "wanted local, kubernetes"),
         ("kubernetes:nope", "has no context 'nope'; there are: lab, prod"),
-        ("in-cluster", "this is no pod with a service account"),
+        ("in-cluster", "this is not a pod with a service account"),
     ],
 )
 def test_what_cannot_be_used_is_refused_and_nothing_changes(

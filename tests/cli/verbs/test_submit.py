@@ -143,7 +143,7 @@ def test_a_file_of_another_kind_is_refused(arena: Arena, tmp_path: Path) -> None
     path.write_text("kind: pytorchjob\nname: demo\ncommand: sh\nworkers: many\n")
     done = arena("submit", "-f", str(path))
     assert (done.code, done.out) == (2, "")
-    assert "this is no job: workers: wanted int, got 'many'" in done.err
+    assert "this is not a job: workers: wanted int, got 'many'" in done.err
 
 
 def test_the_result_can_be_had_for_machines(arena: Arena) -> None:

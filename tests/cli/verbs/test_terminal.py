@@ -101,7 +101,7 @@ def test_top_refreshes_in_place_until_it_is_interrupted(fake: FakeServer) -> Non
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["wait", "demo"], "no longer waiting for demo; nothing has changed for it"),
+        (["wait", "demo"], "no longer waiting for demo; it is not affected"),
         (
             ["submit", "et", "--name=new", "--wait", "sh"],
             "The Job new goes on; `arena delete new` would end it",

@@ -58,4 +58,4 @@ def test_an_operator_that_is_told_to_stop_gives_its_lease_back(jobs: Jobs, opera
     leader = operators.leader
     operators.stop(leader)
     assert operators.leader == ""
-    assert "told to stop; jobs go on" in operators.log(leader).read_text()
+    assert "told to stop; jobs keep running" in operators.log(leader).read_text()

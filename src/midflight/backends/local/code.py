@@ -19,10 +19,10 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from midflight.atomic_file import write
 from midflight.controller.spec import HIDDEN, Spec
+from midflight.deadlines import FETCH
 from midflight.errors import JobFailed
 from midflight.processes import kill_group
 
-SECONDS = 600.0  # for a whole fetch
 NOTE = "code.json"
 _ASKPASS = """#!/bin/sh
 case "$1" in
@@ -85,7 +85,7 @@ def environment_of(spec: Spec, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 async def fetch(
-    source: Source, folder: Path, environ: Mapping[str, str], seconds: float = SECONDS
+    source: Source, folder: Path, environ: Mapping[str, str], seconds: float = FETCH
 ) -> str:
     """Bring the code to `folder/code` and return its commit ("" for rsync); or JobFailed."""
     if (known := _known_commit(folder, source)) is not None:
@@ -225,7 +225,7 @@ class _Tool:
         except TimeoutError:
             raise JobFailed(
                 f"{self._source.url} was not fetched within {self._seconds:g} s and given up; "
-                "see whether it can be reached from here"
+                "check that it can be reached from here"
             ) from None
         finally:
             if process.returncode is None:

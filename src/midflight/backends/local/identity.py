@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 from midflight.backends.local import keeper
-
-KILL_SECONDS = 5.0  # for those who have forked while they were killed
+from midflight.deadlines import KILLED
 
 
 def start_time(pid: int) -> str:
@@ -45,7 +44,7 @@ def is_same(pid: int, started: str, since: str = "") -> bool:
 def kill_marked(mark: str) -> int:
     """SIGKILL to everybody who carries it, until nobody does; how many there were."""
     killed: set[int] = set()
-    deadline = time.monotonic() + KILL_SECONDS
+    deadline = time.monotonic() + KILLED
     while (found := living(mark)) and time.monotonic() < deadline:
         for pid in found:
             kill_if_marked(pid, mark)

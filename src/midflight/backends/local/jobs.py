@@ -19,8 +19,8 @@ from midflight.backends.local.processes import Keepers
 from midflight.backends.local.reports import has_keeper
 from midflight.backoff import LOOK
 from midflight.controller.state import Cluster, Job
+from midflight.deadlines import REST_KILLED
 
-KILL_SECONDS = 20.0  # for what is left of a job that is being removed
 _UID = "uid"
 
 
@@ -80,7 +80,7 @@ class Jobs:
         left = [path for path in folder.instances() if has_keeper(path)]
         for path in left:
             await self._keepers.stop(path, 0.0)
-        deadline = time.monotonic() + KILL_SECONDS
+        deadline = time.monotonic() + REST_KILLED
         while left and time.monotonic() < deadline:
             await asyncio.sleep(LOOK)
             left = [path for path in left if has_keeper(path)]

@@ -45,8 +45,8 @@ class Journal:
             self._connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
         except OSError as error:
             raise StoreError(
-                f"the journal {path} cannot be made: {error.strerror}; make room or give rights,"
-                " or choose another MIDFLIGHT_HOME"
+                f"the journal {path} cannot be made: {error.strerror}; free some space, change its "
+                "permissions, or choose another MIDFLIGHT_HOME"
             ) from None
         try:
             self._prepare()
@@ -216,7 +216,7 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError:
         case sqlite3.SQLITE_IOERR:
             return StoreUnavailable(
                 f"the journal {path} cannot be written ({error}): nothing was changed;"
-                " look whether its disk is full or broken, and try again"
+                " check whether its disk is full or broken, and try again"
             )
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
             return _damaged(path, str(error))
@@ -226,7 +226,7 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError:
             )
         case _:
             return StoreError(
-                f"the journal {path} cannot be used: {error}; look at its rights and its disk"
+                f"the journal {path} cannot be used: {error}; check its permissions and its disk"
             )
 
 

@@ -28,13 +28,13 @@ from midflight.controller.orders import Observed
 from midflight.controller.roster import in_order
 from midflight.controller.state import Cluster, Job, Node
 from midflight.coordinator.client import Dial
+from midflight.deadlines import INSTANCES_FOUND
 from midflight.errors import MidflightError, NotFound
 from midflight.protocol.views import GpuView
 from midflight.run.dial import call_or_tell_end
 from midflight.rundir import RunDir
 
 HOSTS_AGAIN = 1.0  # seconds until a hostfile that could not be written is tried again
-FIND_SECONDS = 5.0  # that a start waits for instances to be found; the rest is seen later
 
 log = logging.getLogger("midflight.backends")
 
@@ -106,7 +106,7 @@ class LocalMachine:
                 work = partial(self._instances.find, job, name, attempt)
                 tasks.append(self._errands.do(key, _lane(name), work))
         if tasks:
-            await asyncio.wait(tasks, timeout=FIND_SECONDS)
+            await asyncio.wait(tasks, timeout=INSTANCES_FOUND)
 
     def _list(self, cluster: Cluster) -> dict[str, dict[str, int]]:
         """Every job that has a folder, and what may run of it."""

@@ -32,9 +32,8 @@ from midflight.backends.local.reports import (
     read_state,
 )
 from midflight.backoff import pauses
+from midflight.deadlines import ATTEMPT_END, KEEPER_REPORT
 
-REPORT_SECONDS = 30.0
-END_SECONDS = 15.0  # for an earlier attempt that is in the way
 LOG_BYTES, LOG_FILES = 10 << 20, 5
 KEEPER_KILLED = "its keeper was killed"
 _DEFAULTS = {"limits": limits.NO_LIMITS, "log_bytes": LOG_BYTES, "log_files": LOG_FILES}
@@ -106,7 +105,7 @@ class Keepers:
 
     async def _settle(self, folder: Path, attempt: int) -> Outcome | None:
         """How the attempt stands, once its keeper has said so."""
-        deadline = time.monotonic() + REPORT_SECONDS
+        deadline = time.monotonic() + KEEPER_REPORT
         pause = pauses(0.004, 0.05)
         while True:
             state = read_state(folder)
@@ -121,7 +120,7 @@ class Keepers:
 
     async def _of_living_keeper(self, folder: Path) -> State | None:
         """None if there is no keeper; then what it has left, if it was killed, is gone as well."""
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + ATTEMPT_END
         while True:
             state = read_state(folder)
             if state is not None and state.kept:
@@ -154,7 +153,7 @@ class Keepers:
         if state is not None and state.attempt == attempt:
             _order(state, signal.SIGKILL)
             await asyncio.to_thread(_clear, state)
-        return NotStarted(attempt, f"its keeper said nothing for {REPORT_SECONDS:g} s")
+        return NotStarted(attempt, f"its keeper reported nothing for {KEEPER_REPORT:g} s")
 
     # --- starting -------------------------------------------------------------------------------
 
@@ -176,7 +175,7 @@ class Keepers:
 
     async def _report(self, folder: Path, attempt: int, pid: int) -> Outcome:
         """What the keeper that was just started says, or why it says nothing."""
-        deadline = time.monotonic() + REPORT_SECONDS
+        deadline = time.monotonic() + KEEPER_REPORT
         process = self._own[pid]
         while True:
             code = process.poll()
@@ -185,7 +184,7 @@ class Keepers:
                 outcome = await self._settle(folder, attempt)
                 if not isinstance(outcome, Running):
                     self._behind(self._reap(pid))
-                return outcome or NotStarted(attempt, "its folder was taken away")
+                return outcome or NotStarted(attempt, "its folder was removed")
             if code is not None and not (code == keeper.BUSY and has_keeper(folder)):
                 del self._own[pid]
                 if code < 0:  # somebody's doing, so the plan is as good as before
@@ -199,7 +198,7 @@ class Keepers:
 
     async def _end(self, folder: Path, state: State) -> bool:
         """Kill an earlier attempt, and tell of its end before its state is written over."""
-        deadline = time.monotonic() + END_SECONDS
+        deadline = time.monotonic() + ATTEMPT_END
         _order(state, signal.SIGUSR1)
         while state.kept:
             if time.monotonic() > deadline:

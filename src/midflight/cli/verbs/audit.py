@@ -46,7 +46,8 @@ def _empty(run: str, folder: Path, training: Training | None) -> str:
     if inside is not None and inside.may_move and folder.is_relative_to(inside.folder):
         return (
             "the members of this job write their ledgers in their own pods, where nobody else "
-            f"reads them: submit it with -e {LEDGER_DIR}=FOLDER, on a volume that all of them share"
+            f"can read them: submit it with -e {LEDGER_DIR}=FOLDER, on a volume that all of them "
+            "share"
         )
     return (
         f"the ledgers of {run} hold no step yet; only steps whose data comes from "

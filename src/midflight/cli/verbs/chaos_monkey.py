@@ -22,11 +22,12 @@ from midflight.chaos.strikes import FILL_LIMIT, Strikes
 from midflight.cli import audits, flags, messages, output
 from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.runs import Training, client_of, find_training
+from midflight.deadlines import RECOVERY
 from midflight.errors import Refused, UsageError
 from midflight.quantities import quantity
 from midflight.runtime.data.audit import Report as Audit
 
-REST, PATIENCE = 5.0, 120.0
+REST = 5.0
 INTERRUPTED = 130
 
 
@@ -142,9 +143,9 @@ def parser() -> flags.VerbParser:
     add(
         "--patience",
         type=durations.parse,
-        default=PATIENCE,
+        default=RECOVERY,
         metavar="TIME",
-        help="in which training must have gone on after a strike (default 2m)",
+        help="within which training must continue after a strike (default 2m)",
     )
     add(
         "--fill-limit",

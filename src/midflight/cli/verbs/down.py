@@ -52,13 +52,7 @@ def _await_end() -> None:
 
 
 def _go_on(count: int) -> str:
-    match count:
-        case 0:
-            return "no job was running"
-        case 1:
-            return "1 job goes on"
-        case _:
-            return f"{counted(count, 'job')} still running"
+    return f"{counted(count, 'job')} still running" if count else "no job was running"
 
 
 def parser() -> argparse.ArgumentParser:

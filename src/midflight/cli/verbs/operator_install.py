@@ -14,6 +14,7 @@ from midflight.arguments import count_from
 from midflight.cli import flags, messages, output
 from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
+from midflight.deadlines import NEW_KINDS
 from midflight.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from midflight.kubernetes.install.apply import Done
     from midflight.kubernetes.install.inspection import Operator
 
-KINDS_SECONDS = 60.0  # for the API server to serve new kinds
 
 Objects = list[dict[str, Any]]
 
@@ -57,9 +57,9 @@ def install(
     former = _former(inspection.operators(connection, namespace), namespace, scope)
     kinds = _kinds(connection, options.take_over)
     operator = _placed(connection, operator)
-    _wait("kinds", lambda: apply.being_deleted(connection, kinds), KINDS_SECONDS)
+    _wait("kinds", lambda: apply.being_deleted(connection, kinds), NEW_KINDS)
     done = print_each(apply.apply(connection, kinds, options.take_over), form)
-    _wait("kinds", lambda: apply.not_served(connection, kinds), KINDS_SECONDS)
+    _wait("kinds", lambda: apply.not_served(connection, kinds), NEW_KINDS)
     done += print_each(apply.apply(connection, operator, options.take_over), form)
     for old in dict.fromkeys((scope, former.scope if former else scope)):
         done += print_each(removal.prune(connection, namespace, old, operator), form)

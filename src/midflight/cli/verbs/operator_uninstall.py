@@ -49,14 +49,14 @@ def main(argv: Sequence[str]) -> int:
 def _fate(jobs: int, options: argparse.Namespace) -> str:
     """What will become of the jobs, in words."""
     if options.keep_jobs:
-        return "jobs train on, and wait for the next operator"
+        return "jobs keep training and wait for the next operator"
     if not jobs:
-        return "no job is there"
+        return "there are no jobs"
     what = counted(jobs, "job")
     if not options.delete_jobs:
         raise Refused(
-            f"{what} would be without an operator; say --keep-jobs, and the next operator takes "
-            "them up, or --delete-jobs"
+            f"{what} would be without an operator; leave them to the next one with --keep-jobs, "
+            "or delete them with --delete-jobs"
         )
     return f"{what} will be deleted"
 
@@ -65,7 +65,7 @@ def _confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"this removes {what}; say --yes where nobody can be asked")
+        raise UsageError(f"this removes {what}; without a terminal, confirm with --yes")
     if input(f"Remove {what}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise Refused("nothing was removed")
 

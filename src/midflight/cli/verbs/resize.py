@@ -14,12 +14,13 @@ from midflight.cli.cluster import is_kubernetes
 from midflight.cli.runs import choose_training, client_of, is_live_run
 from midflight.console import say
 from midflight.coordinator.client import Patience
+from midflight.deadlines import RESIZE_ANSWER, RESTART
 from midflight.errors import JobFailed, Unreachable, UsageError
 from midflight.protocol.messages import ResizeRequested
 from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir
 
-PATIENCE = Patience(reach=5.0, answer=60.0)  # a coordinator that dies is started again soon
+PATIENCE = Patience(reach=RESTART, answer=RESIZE_ANSWER)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -105,7 +105,7 @@ def _show_objects(spec: Spec, form: str) -> None:
     else:
         print("---\n".join(output.as_yaml(obj) for obj in made), end="")
     if spec.secrets:
-        messages.info(f"what is secret is hidden here: {', '.join(spec.secrets)}")
+        messages.info(f"secrets are hidden: {', '.join(spec.secrets)}")
 
 
 def _submit(spec: Spec, options: argparse.Namespace) -> int:

@@ -104,7 +104,7 @@ def _manage(words: Sequence[str]) -> int:
             finally:
                 server.shutdown()
     print(
-        f"training went on after each of {tally.changes} changes, with {tally.smallest} to "
+        f"training continued after each of {tally.changes} changes, with {tally.smallest} to "
         f"{tally.largest} workers, for {tally.steps} steps (seed {seed})"
     )
     return 0

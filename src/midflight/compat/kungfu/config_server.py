@@ -62,7 +62,7 @@ def read_file(path: str) -> Cluster:
     try:
         return loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise UsageError(f"cannot read the config {path}: {reason}") from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None

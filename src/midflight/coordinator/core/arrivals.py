@@ -55,7 +55,7 @@ def _start_again(draft: Draft, names: list[str]) -> None:
 def joined(draft: Draft, event: events.Joined) -> None:
     member = draft.state.members.get(event.member)
     if member is None:
-        draft.tell([event.member], Dismiss("the job goes on without this member", failed=True))
+        draft.tell([event.member], Dismiss("the job continues without this member", failed=True))
         return
     if draft.state.phase in (Phase.RESTARTING, Phase.SUCCEEDED, Phase.FAILED):
         return  # it is being stopped

@@ -147,7 +147,7 @@ def regroup(draft: Draft) -> None:
     elif state.has_begun and not any(member.can_give for member in alive):
         if any(member.heard_at < state.broken_at for member in alive):
             return  # the word that it has the state may be on its way
-        fail(draft, f"nobody is left who holds the training state ({state.detail})")
+        fail(draft, f"no remaining member holds the training state ({state.detail})")
     elif not state.members and state.first_error:
         fail(draft, f"all members ended before training began; the last: {state.detail}")
     elif len(alive) < state.spec.min_np:

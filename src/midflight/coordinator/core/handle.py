@@ -263,7 +263,7 @@ def _noticed(draft: Draft, event: events.Noticed) -> None:
         resize.make_way(draft)
     unborn = draft.state.world is None and draft.state.forming is None
     if unborn or alone:
-        draft.tell([event.member], Dismiss("nobody is there to take over", failed=True))
+        draft.tell([event.member], Dismiss("no member can take over", failed=True))
 
 
 def _all_finished(draft: Draft) -> None:
@@ -293,7 +293,7 @@ def _asked(draft: Draft, event: events.Asked) -> None:
         draft.answer(event.request, False, f"the job is over ({state.phase.value})")
         return
     if draft.now >= event.request.deadline:
-        draft.answer(event.request, False, "its time was over when it was asked for")
+        draft.answer(event.request, False, "its deadline had passed when it was requested")
         return
     request = requests.resolved(event.request, state)
     if state.world is not None and (problem := requests.objection(request, state)):

@@ -183,7 +183,7 @@ def _lost_hosts(draft: Draft) -> None:
             draft.set(waiting_since=min(m.heard_at for m in lost))
     quiet = ", ".join(dict.fromkeys(member.host for member in lost))
     for_long = max((draft.now - member.heard_at for member in lost), default=0.0)
-    reason = f"not a word from {quiet} for {for_long:.0f} s"
+    reason = f"no message from {quiet} for {for_long:.0f} s"
     gone(draft, [member.name for member in lost], KILLED, reason, blameless=True)
 
 
@@ -365,6 +365,6 @@ def _unexplained_break(draft: Draft) -> None:
     oldest = draft.now - state.silence
     if all(member.connected and member.heard_at >= oldest for member in survivors(state)):
         why = f" ({state.detail})" if state.detail else ""
-        line = f"a collective broke and nobody is missing{why}: forming the world anew"
+        line = f"a collective broke and nobody is missing{why}: forming a new world"
         draft.say(line, "warning")
         recover(draft, state.detail or "a collective broke", explained=False)

@@ -151,7 +151,7 @@ def _early_finish(draft: Draft) -> Request | None:
         return None
     names = tuple(m.name for m in done)
     named = ", ".join(label(state, name) for name in names)
-    draft.say(f"{named} finished before the others, who go on alone", "warning")
+    draft.say(f"{named} finished before the others, which continue without it", "warning")
     return Request(None, draft.now + state.spec.grace, names=names, origin="finish")
 
 

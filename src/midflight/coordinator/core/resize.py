@@ -284,13 +284,13 @@ def abort(draft: Draft, reason: str, blamed: Iterable[str] = ()) -> None:
     draft.answer(
         change.request,
         False,
-        f"{reason}; the job goes on with {counted(draft.state.size, 'member')}",
+        f"{reason}; the job continues with {counted(draft.state.size, 'member')}",
     )
     if wanted_by_people:
-        draft.say(f"the resize was taken back: {reason}", "warning")
+        draft.say(f"the resize was undone: {reason}", "warning")
     else:
         draft.set(retry_at=draft.now + RETRY_SECONDS)
-        draft.say(f"{change.request.origin}: taken back: {reason}", "debug")
+        draft.say(f"{change.request.origin}: undone: {reason}", "debug")
 
 
 def stop_all(draft: Draft, names: Iterable[str]) -> None:

@@ -171,7 +171,7 @@ class Connection:
             found: Object = msgspec.json.decode(answer.content)
         except msgspec.DecodeError:
             raise Unreachable(
-                f"{self.settings.server} answered with something else than JSON; "
+                f"{self.settings.server} answered with something other than JSON; "
                 "is it an API server?"
             ) from None
         return found

@@ -97,7 +97,7 @@ def _load(path: str) -> dict[str, Any]:
         raise UsageError(f"cannot read the kubeconfig {path}: {error.strerror}") from None
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
-        raise UsageError(f"the kubeconfig {path} is no YAML: {reason}") from None
+        raise UsageError(f"the kubeconfig {path} is not YAML: {reason}") from None
     if not isinstance(found, dict):
         raise UsageError(f"the kubeconfig {path} holds no configuration; is it the right file?")
     make_absolute(found, file.absolute().parent)

@@ -79,6 +79,6 @@ def left_alone(connection: Connection) -> str:
     more = ", ..." if len(found) > 3 else ""
     return (
         f"{len(found)} PyTorchJobs that Kubeflow's operator had started are left as they are "
-        f"({some}{more}): their pods train on, and nobody restarts or removes them; to run one "
-        "here, delete it and create it again"
+        f"({some}{more}): their pods keep training, but nobody restarts or removes them; to run "
+        "one here, delete it and create it again"
     )

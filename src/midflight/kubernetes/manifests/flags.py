@@ -109,5 +109,5 @@ def _check_name(flag: str, name: str) -> None:
     found = _NAME.fullmatch(name)
     if found is None or len(found.group(1) or "") > _LONGEST_OBJECT:
         raise UsageError(
-            f"{flag} is invalid: {name!r} is no name such as example or example.org/name"
+            f"{flag} is invalid: {name!r} is not a name such as example or example.org/name"
         )

@@ -47,7 +47,7 @@ class LeaderElection:
     def permit(self) -> None:
         """Raises once this operator cannot be sure to lead any more."""
         if not self.held or self._clock() - self._renewed > SAFE:
-            raise NotLeader(f"{self._identity} does not lead any more")
+            raise NotLeader(f"{self._identity} no longer leads")
 
     async def acquire(self) -> None:
         """Until it leads."""
@@ -82,7 +82,7 @@ class LeaderElection:
             if lease["spec"].get("holderIdentity") == self._identity:
                 await self._write(lease, "")
         except MidflightError as error:
-            log.warning("the lease was not given back: %s", error)
+            log.warning("the lease was not released: %s", error)
 
     async def _try(self) -> bool:
         sent = self._clock()

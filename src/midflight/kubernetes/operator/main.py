@@ -29,7 +29,7 @@ log = logging.getLogger("midflight.operator")
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--lease-namespace", metavar="NS", help=f"of its lease and key (default {NAMESPACE})")
-    add("--watch-namespace", metavar="NS", help="look after this one only (default: all)")
+    add("--watch-namespace", metavar="NS", help="run the jobs of this one only (default: all)")
     add("--runtime-image", default="", metavar="IMAGE", help="brings Midflight into jobs' pods")
     add(
         "--node-loss",
@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     pod_options.add_options(parser)
     add("--listen", metavar="HOST:PORT", help="for /healthz, /readyz and /metrics (default: none)")
     add("--identity", metavar="NAME", help="in the lease (default: host and process)")
-    add("--verbose", action="store_true", help="tell what is being done")
+    add("--verbose", action="store_true", help="print what Midflight is doing")
 
 
 def main(options: argparse.Namespace, environ: Mapping[str, str] | None = None) -> int:
@@ -99,7 +99,7 @@ async def _run(config: str, environ: Mapping[str, str], settings: Settings) -> i
         for task in tasks:
             if task.done() and not stop.is_set():
                 task.result()
-        log.info("told to stop; jobs go on")
+        log.info("told to stop; jobs keep running")
         return 0
     finally:
         for task in tasks:

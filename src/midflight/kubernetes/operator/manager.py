@@ -78,7 +78,7 @@ class Manager:
             try:
                 await self._lead()
             except (NotLeader, Unreachable) as error:
-                log.warning("%s; jobs go on", error)
+                log.warning("%s; jobs keep running", error)
                 self.leadership.held = False
 
     async def _lead(self) -> None:
@@ -103,7 +103,7 @@ class Manager:
             )
             for each in done:
                 each.result()
-            raise NotLeader(f"{self._settings.identity} does not lead any more")
+            raise NotLeader(f"{self._settings.identity} no longer leads")
         finally:
             self._open = False
             everything = [lead, *tasks, *self._tasks.values()]
@@ -194,7 +194,7 @@ class Manager:
     async def _until_other_kinds(self, kinds: tuple[str, ...]) -> None:
         """PyTorchJob may be taken over, or be given back, while the operator runs."""
         await until_other_kinds(self._plain, self._settings.pytorch, kinds)
-        raise NotLeader("the kinds to look after are others now")
+        raise NotLeader("the kinds to run have changed")
 
     def _make_executor(self, tell: Tell) -> Executor:
         """Of one job."""

@@ -9,9 +9,10 @@ fetches is Midflight's own, the job's, or one that the user has named.
 
 from typing import Any
 
-from midflight.backends.local.code import SECONDS, Source, source_of
+from midflight.backends.local.code import Source, source_of
 from midflight.controller.spec import LOGIN, Spec
 from midflight.controller.state import Job
+from midflight.deadlines import FETCH
 from midflight.kubernetes import names
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.cluster_defaults import add_limits, add_placement
@@ -161,7 +162,7 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
         "spec": {
             **placement,
             "restartPolicy": "Never",
-            "activeDeadlineSeconds": int(SECONDS),
+            "activeDeadlineSeconds": int(FETCH),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "securityContext": {

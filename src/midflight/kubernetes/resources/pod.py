@@ -133,7 +133,7 @@ def waiting(status: Mapping[str, Any]) -> str:
         found = (each.get("state") or {}).get("waiting") or {}
         reason, message = found.get("reason") or "", found.get("message") or ""
         if reason in _PULLING:
-            hint = "look at its name, its registry and --image-pull-secret"
+            hint = "check its name, its registry and --image-pull-secret"
             return f"its image {each.get('image')} cannot be pulled ({reason}); {hint}"
         if reason and reason not in _QUIET:
             return f"{reason}: {message}" if message else str(reason)
@@ -143,7 +143,7 @@ def waiting(status: Mapping[str, Any]) -> str:
 def _end(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> tuple[int, str, bool]:
     reason = status.get("reason") or ""
     if reason in _TAKEN + _REFUSED:
-        message = str(status.get("message") or "its pod was taken away").strip()
+        message = str(status.get("message") or "its pod was removed").strip()
         return 1, f"{reason}: {message}", True
     if status.get("phase") == "Succeeded":
         return 0, "", False

@@ -37,7 +37,7 @@ def config_files(spec: Spec) -> Mapping[str, str]:
             raise UsageError(f"--config-file {path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise UsageError(
-                f"--config-file {path} is no text; put it on a volume and mount that with --data"
+                f"--config-file {path} is not text; put it on a volume and mount that with --data"
             ) from None
     return found
 

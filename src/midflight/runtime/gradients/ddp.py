@@ -26,7 +26,7 @@ from midflight.runtime.group.process_group import Group, is_communication_error
 
 LOST = (
     "a member was lost in this step, which did not happen: catch midflight.WorldChanged around "
-    "the step, call job.check(), and do the step again"
+    "the step, call job.check(), and repeat the step"
 )
 _SUM = dist.AllreduceOptions()
 

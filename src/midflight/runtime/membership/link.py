@@ -128,7 +128,7 @@ class Link:
             try:
                 self._talk(wire)
             except FrameForged as error:
-                terminal.say(f"warning: {error}; dialling the coordinator again")
+                terminal.say(f"warning: {error}; reconnecting to the coordinator")
             except (ConnectionLost, TimeoutError):
                 pass
             except ProtocolError as error:

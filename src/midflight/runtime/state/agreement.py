@@ -82,7 +82,7 @@ def agree(
     plan = terms.marks()[-1]
     answers = compare_terms(group, replace(terms, plan=None), [plan, *claim.to_numbers()])
     if answers is None:
-        raise WorldChanged("members on other terms have to leave first")
+        raise WorldChanged("members with other terms have to leave first")
     same_plan = plan != UNKNOWN and all(answer[0] == plan for answer in answers)
     outcome = settle([Claim.from_numbers(answer[1:]) for answer in answers])
     if outcome.receivers and not outcome.givers:

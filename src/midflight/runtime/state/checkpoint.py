@@ -59,5 +59,5 @@ def load(path: Path, holdings: Holdings) -> dict[str, object] | None:
         raise StateError(f"{path}: {error}") from None
     except _DAMAGED as error:
         raise StateError(
-            f"{path} is no checkpoint of Midflight, or is damaged: {error!s:.500}"
+            f"{path} is not a Midflight checkpoint, or is damaged: {error!s:.500}"
         ) from None

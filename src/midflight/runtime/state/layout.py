@@ -71,7 +71,7 @@ class Layout:
             return cls(tuple(_slot(*row) for row in json.loads(text)))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise StateError(
-                f"received {len(text)} bytes that are no layout of tensors ({error!r}); "
+                f"received {len(text)} bytes that are not a layout of tensors ({error!r}); "
                 "run the same version of Midflight on all members"
             ) from error
 

@@ -86,7 +86,7 @@ def _read(path: str) -> dict[str, Any]:
         raise UsageError(f"--config-file: cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = " ".join(str(error).split())
-        raise UsageError(f"--config-file: {path} is no YAML: {where:.200}") from None
+        raise UsageError(f"--config-file: {path} is not YAML: {where:.200}") from None
     return _mapping(read, path, "the file")
 
 

@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("-v", "--version", action="version", version=horovod.__version__)
     add("-np", "--num-proc", type=_COUNT, metavar="N", help="processes to start with (needed)")
     add("-cb", "--check-build", action="store_true", help="show what there is, and end")
-    add("--verbose", action="store_true", default=None, help="tell what is being done")
+    add("--verbose", action="store_true", default=None, help="print what Midflight is doing")
     add("--config-file", metavar="YAML", help="tuning flags from a file; those given here win")
     add("--start-timeout", type=seconds, metavar="S", help="how long -np slots are waited for (30)")
     add("--network-interfaces", dest="nics", action=_Interfaces, metavar="NAME,...",
@@ -79,7 +79,7 @@ def _add_hosts(made: argparse.ArgumentParser) -> None:
 def _add_elastic(made: argparse.ArgumentParser) -> None:
     add = made.add_argument_group("elastic (with --min-np or a discovery script)").add_argument
     add("--min-np", "--min-num-proc", dest="min_num_proc", type=_COUNT, metavar="N",
-        help="fewer are not trained with (default: -np)")  # fmt: skip
+        help="training pauses with fewer members (default: -np)")  # fmt: skip
     add("--max-np", "--max-num-proc", dest="max_num_proc", type=_COUNT, metavar="N",
         help="more are never used (default: no limit)")  # fmt: skip
     add("--elastic-timeout", type=seconds, metavar="S", help="how long too few may be there (600)")
