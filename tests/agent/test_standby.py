@@ -193,7 +193,7 @@ async def test_members_start_cold_where_torch_cannot_be_imported(tmp_path: Path)
         assert not await is_warm(stage, "m1")
         assert stage.agent.stderr is not None
         line = (await stage.agent.stderr.readline()).decode()
-        assert "no warm standby: torch cannot be imported; trying again" in line
+        assert "no warm standby: torch cannot be imported; retrying" in line
 
 
 @scenario
@@ -207,7 +207,7 @@ async def test_a_new_template_takes_over_after_a_death(tmp_path: Path) -> None:
         await ended(template)
         assert stage.agent.stderr is not None
         line = (await stage.agent.stderr.readline()).decode()
-        assert "no warm standby: its template ended (-9); trying again in 1 s" in line
+        assert "no warm standby: its template ended (-9); retrying in 1 s" in line
         await outcome(stage, "m2", hello)
         await outcome(stage, "m3", hello)  # all standbys are used up by now
         number = 4

@@ -132,7 +132,7 @@ def test_a_name_that_nobody_has_is_told(terminal: Terminal, line: str) -> None:
         ("kind: etjob\nname: x\ncommand: sh\nenv: [A]", "env: wanted names with values"),
         ("kind: etjob\nname: x\ncommand: sh\nsync: here", "sync: wanted names with values"),
         ("kind: dance\nname: x\ncommand: sh", "got 'dance'"),
-        ("name: [x", "is no YAML"),
+        ("name: [x", "is not YAML"),
         ("", "wanted the fields of a job"),
     ],
 )

@@ -327,7 +327,7 @@ def test_an_exception_on_all_ranks_fails_the_job_once_with_it() -> None:
     code, reason = cluster.ended
     assert code == 1
     assert "ValueError: oh" in reason
-    assert sum("nobody is left" in line for line in cluster.lines) == 1
+    assert sum("no remaining member" in line for line in cluster.lines) == 1
 
 
 def test_the_whole_world_dead_fails_the_job_even_if_newcomers_wait() -> None:

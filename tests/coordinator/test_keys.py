@@ -29,7 +29,7 @@ def test_a_question_that_is_asked_again_after_a_reconnect_counts_once() -> None:
 def test_nothing_is_added_to_what_is_no_number() -> None:
     keys = Keys()
     keys.set(1, "word", "text")
-    with pytest.raises(ProtocolError, match="'word' holds no number"):
+    with pytest.raises(ProtocolError, match="'word' is not a number"):
         keys.add(1, "word", 1, ("m0", 1))
 
 

@@ -119,7 +119,7 @@ def test_a_config_file_fills_in_what_the_command_line_left_open(tmp_path: Path) 
         ("params: {fusion_treshold_mb: 3}", "unknown name 'fusion_treshold_mb'"),
         ("parameters: {}", "unknown name 'parameters'"),
         ("params: 3", "wanted a mapping, got 3"),
-        ("a: b: c", "is no YAML"),
+        ("a: b: c", "is not YAML"),
         ("params: {cycle_time_ms: fast}", "cycle_time_ms: wanted a number, got 'fast'"),
         ("logging: {level: LOUD}", "log_level: wanted one of TRACE"),
     ],

@@ -94,7 +94,7 @@ def test_a_run_that_was_cut_off_is_taken_up_again_with_the_agents_it_has(
     agent, members = site.pid_of("midflight.agent"), site.members(UNTIL_RELEASED)
     cut_off(site, first)
     second = start(site, gate, "-np", "2")
-    second.says("taking run demo up again where it was cut off")
+    second.says("resuming run demo where it was interrupted")
     eventually(lambda: has_answering_hosts(site, "localhost"))
     assert site.pid_of("midflight.agent") == agent
     assert site.members(UNTIL_RELEASED) == members
@@ -107,7 +107,7 @@ def test_ctrl_c_also_ends_agents_that_were_taken_over(site: Site, gate: Path) ->
     first.says("up")
     cut_off(site, first)
     second = start(site, gate, "-np", "1")
-    second.says("taking run demo up again")
+    second.says("resuming run demo")
     second.send(signal.SIGINT)
     assert second.ends(within=5.0) == 130
 
@@ -121,6 +121,6 @@ def test_a_run_that_was_cut_off_is_not_mixed_up_with_other_work(site: Site, gate
     second.says("the run demo was interrupted, and its command was")
     assert second.ends() == 2
     third = start(site, gate, "-np", "1")
-    third.says("taking run demo up again")
+    third.says("resuming run demo")
     third.send(signal.SIGTERM)
     assert third.ends(within=5.0) == 143

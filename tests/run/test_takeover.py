@@ -34,7 +34,7 @@ def test_the_members_train_on_under_a_launcher_that_has_only_the_store(tmp_path:
             run.kill_launcher(coordinator_of(run))
             refused = run.try_other_work()
             assert refused.returncode == 2
-            assert "cut off before its end, and its command was" in refused.stderr
+            assert "was interrupted, and its command was" in refused.stderr
             run.move()
             run.await_line("resuming run job where it was interrupted")
             after = run.await_status(lambda s: s["step"] > before["step"] + 5)
@@ -59,7 +59,7 @@ def test_with_a_config_map_as_store_a_launcher_gives_way_to_the_next(
         before = run.await_stable(1, beyond=3)
         former = run.launcher
         run.move()  # though the one before is still alive
-        run.await_line("another launcher has taken run job up; leaving it to that one")
+        run.await_line("another launcher has resumed run job; leaving it to that launcher")
         assert former.wait(30) == 3
         after = run.await_status(lambda s: s["step"] > before["step"] + 5)
         assert pids(after) == pids(before)

@@ -157,7 +157,7 @@ def test_a_member_lost_in_a_forward_pass_shows_in_the_backward_pass(
     both(*(side.backward for side in sides))
     pair[0].cut()  # in its second forward pass DDP asks the others about its buckets
     output = sides[0].model(torch.ones(2, 4))
-    with pytest.raises(WorldChanged, match="do the step again"):
+    with pytest.raises(WorldChanged, match="repeat the step"):
         output.sum().backward()
     assert sides[0].gradients == [None] * len(sides[0].gradients)
 

@@ -34,7 +34,7 @@ def test_no_optimizer_steps_in_a_step_that_is_broken() -> None:
         job.check()
         MODEL(torch.ones(1, 2)).sum().backward()
         lose_a_member(job)
-        with pytest.raises(mf.WorldChanged, match="do the step again"):
+        with pytest.raises(mf.WorldChanged, match="repeat the step"):
             optimizer.step()
         job.check()
         assert job.step_number == 0

@@ -231,7 +231,7 @@ def test_a_layout_survives_json_and_rubbish_is_refused() -> None:
         '[["torch.bool",[-1],null,"cpu",null]]',
         '[["torch.bool",[4],[9],"cpu",null]]',
     ):
-        with pytest.raises(StateError, match="no layout of tensors"):
+        with pytest.raises(StateError, match="not a layout of tensors"):
             Layout.from_json(rubbish)
 
 

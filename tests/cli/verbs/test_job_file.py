@@ -57,7 +57,7 @@ def test_every_unknown_key_is_named_with_the_nearest_right_one(tmp_path: Path) -
     [
         ("- a\n- b\n", "wanted the fields of a job, such as `name: demo`, got ['a', 'b']"),
         ("", "wanted the fields of a job"),
-        ("name: [", "is no YAML"),
+        ("name: [", "is not YAML"),
         ("kind: tfjob", "the kinds of jobs there are: etjob (et) and pytorchjob (pytorch)"),
         ("ttlAfterFinished: soon", "wanted a length of time"),
         ("secrets: {GIT_SYNC_PASSWORD: '******'}", "its secrets are hidden"),

@@ -78,7 +78,7 @@ def test_a_job_grows_and_shrinks_and_its_launcher_is_taken_over(jobs: RealJobs) 
     former = jobs.pod("count-launcher")["metadata"]["uid"]
     jobs.delete_pod("count-launcher", grace=0)
     wait_new_pod(jobs, "count-launcher", former, "Running")
-    jobs.wait_training("count", "taking run count up again where it was cut off")
+    jobs.wait_training("count", "resuming run count where it was interrupted")
     jobs.hurry()
     jobs.wait_phase("count", "Succeeded")
     jobs.check_every_sample_once(EPOCHS)

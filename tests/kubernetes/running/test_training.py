@@ -51,7 +51,7 @@ def test_training_goes_on_while_the_launcher_is_gone_and_a_new_one_takes_over(
         "count-launcher",
         lambda pod: pod["metadata"]["uid"] != before and pod["status"]["phase"] == "Running",
     )
-    jobs.wait_training("count", "taking run count up again where it was cut off")
+    jobs.wait_training("count", "resuming run count where it was interrupted")
     wait_members(jobs, "count", 2)
     with ClusterTerminal(jobs, tmp_path) as terminal:  # asked in the launcher's pod
         assert "every sample was used exactly once" in terminal.types("midflight audit count").out
