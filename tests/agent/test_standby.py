@@ -40,6 +40,11 @@ threading.Thread(target=lambda: (main.join(), print("a thread"))).start()
 print("no line end", end="")
 sys.exit(17)
 """,
+    "environment.py": """
+import os, midflight.runtime.group.process_group
+print(sorted(os.environ))
+print({name: value for name, value in os.environ.items() if "GLOO" in name})
+""",
     "message.py": "import sys; sys.exit('a reason')",
     "nothing.py": "",
     "raises.py": """

@@ -171,8 +171,11 @@ def become(work: Work, threads: int) -> Work:
     """Shed what was inherited from the template: environment, folder, seeds, thread count."""
     import torch
 
+    from midflight.runtime.group.process_group import prefer_small_keys
+
     os.environ.clear()
     os.environ.update(work.environment)
+    prefer_small_keys()  # as the import has done it in the template
     os.chdir(work.directory)
     tempfile.tempdir = None
     with contextlib.suppress(ValueError):  # torch ignores a count that is none, too

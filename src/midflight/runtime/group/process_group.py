@@ -35,9 +35,18 @@ _NCCL_HABITS = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
-# Without it, each member's key has a number for every other one: N x N numbers, for nothing.
-os.environ.setdefault("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1")
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
+
+
+def prefer_small_keys() -> None:
+    """Else each member's key has a number for every other one: N x N numbers, for nothing.
+
+    All members have to agree on it: gloo crashes on a key of the other kind.
+    """
+    os.environ.setdefault("GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER", "1")
+
+
+prefer_small_keys()
 
 
 class _ForkedCollector(threading.local):
