@@ -93,6 +93,7 @@ def test_the_version_is_the_package_s(
     [
         (["dance"], "no verb is called 'dance'; see"),
         (["sumbit"], "no verb is called 'sumbit'; did you mean submit?"),
+        (["torchrun", "train.py"], "`midflight shell -- torchrun ...` runs that command"),
         (["--loud"], "unrecognized arguments: --loud"),
         (["status", "demo", "-o", "xml"], "unknown output format"),
         (["status", "Not A Name"], "a run's name has"),

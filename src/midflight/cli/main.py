@@ -9,7 +9,7 @@ import midflight
 from midflight.arguments import Parser
 from midflight.cli import common_flags, messages
 from midflight.cli.examples import EXAMPLES, FIRST, show_examples
-from midflight.cli.verbs import ALIASES, HIDDEN, VERBS, load
+from midflight.cli.verbs import ALIASES, COMMANDS_OF_SHELL, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
 from midflight.errors import MidflightError, UsageError
 from midflight.terminal import Escaped
@@ -61,6 +61,8 @@ def _unknown(verb: str) -> str:
 
     close = get_close_matches(verb, [*VERBS, *ALIASES], 1)
     hint = f"did you mean {close[0]}? " if close else ""
+    if verb in COMMANDS_OF_SHELL:
+        hint = f"`{messages.program()} shell -- {verb} ...` runs that command; "
     return f"no verb is called {verb!r}; {hint}see `{messages.program()} --help`"
 
 

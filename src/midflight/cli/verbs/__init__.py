@@ -43,6 +43,7 @@ VERBS = {
     "version": "print the version",
 }
 ALIASES = {"ls": "list", "log": "logs", "del": "delete"}
+COMMANDS_OF_SHELL = ("kungfu-run", "torchrun")  # programs of their own, not verbs
 HIDDEN = ("horovodrun", "names")  # for a job's own horovodrun, and for completion scripts
 
 
