@@ -42,6 +42,7 @@ def test_guide_1_with_the_horovod_api(tmp_path: Path) -> None:
         sizes = re.findall(r"^\[0\]<stdout>:Number of workers: (\d)$", told, re.M)
         assert sizes == ["3", "4", "3"]
         every = iterations(told)
-        assert every == list(range(len(every)))
+        gap = next((n for n, number in enumerate(every) if n != number), len(every))
+        assert gap == len(every), told.partition(f"Iter #{gap - 2}:")[2][:4000]
         assert re.search(r"^INFO:root:resized from 3 to 4 members", told, re.M)
         terminal.types(f"arena delete {JOB}")
