@@ -1,7 +1,7 @@
 """The folder of one run: `$MIDFLIGHT_HOME/runs/NAME`, 0700, every file written atomically.
 
 It holds what processes of one run on one machine have to find: the spec, the token, the
-coordinator's address, the embedded store, the ledgers.
+coordinator's address, the embedded store, the ledgers, the record of what happened.
 """
 
 import os
@@ -62,6 +62,11 @@ class RunDir:
     @property
     def ledgers(self) -> Path:
         return self.path / "ledgers"
+
+    @property
+    def flight_log(self) -> Path:
+        """What the coordinator writes down of the run, as JSON lines."""
+        return self.path / "flight.jsonl"
 
     @property
     def has_spec(self) -> bool:
