@@ -13,9 +13,11 @@ from pathlib import Path
 
 from midflight import atomic_file
 from midflight.errors import Refused, UsageError
+from midflight.flight.records import Record, parse
 from midflight.home import home, make_private
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
+from midflight.sink import older
 
 RUN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
@@ -97,6 +99,10 @@ class RunDir:
     def write_address(self, address: str) -> None:
         self._write("address", address.encode() + b"\n")
 
+    def read_flight_log(self) -> list[Record]:
+        """What the coordinator has written down so far; nothing if it has not begun."""
+        return read_records(older(self.flight_log)) + read_records(self.flight_log)
+
     def _read(self, name: str) -> bytes:
         try:
             return (self.path / name).read_bytes()
@@ -108,6 +114,15 @@ class RunDir:
             atomic_file.write(self.path / name, data)
         except OSError as error:
             raise UsageError(f"cannot write {self.path / name}: {error.strerror}") from None
+
+
+def read_records(path: Path) -> list[Record]:
+    try:
+        return parse(path.read_text(encoding="ascii", errors="replace").split("\n"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def read_token(path: Path) -> bytes:

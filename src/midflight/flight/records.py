@@ -7,15 +7,15 @@ reads passes over lines that it does not understand: a line may be cut off, or a
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import get_args
 
 from midflight.errors import ProtocolError
 from midflight.protocol import codec
+from midflight.protocol.message import message
 from midflight.protocol.pause import Pause
 
 
-@dataclass(frozen=True)
+@message
 class Begun:
     t: float
     name: str
@@ -25,14 +25,14 @@ class Begun:
     max_np: int
 
 
-@dataclass(frozen=True)
+@message
 class Resumed:
     """Another coordinator has taken the run up; what happened in between was not seen."""
 
     t: float
 
 
-@dataclass(frozen=True)
+@message
 class Joined:
     """A member has dialled in for the first time; it is in no world yet."""
 
@@ -41,7 +41,7 @@ class Joined:
     host: str
 
 
-@dataclass(frozen=True)
+@message
 class Lost:
     """A member is gone that nobody had let go."""
 
@@ -51,7 +51,7 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class Ended:
     """How the process of a lost member ended, once its agent tells."""
 
@@ -60,13 +60,13 @@ class Ended:
     reason: str
 
 
-@dataclass(frozen=True)
+@message
 class Place:
     member: str
     host: str
 
 
-@dataclass(frozen=True)
+@message
 class Formed:
     """This world is the valid one from now on. Who was in the one before and is not here has left.
 
@@ -81,7 +81,7 @@ class Formed:
     members: tuple[Place, ...]  # in rank order
 
 
-@dataclass(frozen=True)
+@message
 class Asked:
     """Somebody wants another size. `wish`: "5 members", "2 more", "without m3"."""
 
@@ -90,7 +90,7 @@ class Asked:
     wish: str
 
 
-@dataclass(frozen=True)
+@message
 class Settled:
     """How a request ended."""
 
@@ -100,7 +100,7 @@ class Settled:
     detail: str
 
 
-@dataclass(frozen=True)
+@message
 class Paused:
     """What one change cost one member that was there before and after."""
 
@@ -112,7 +112,7 @@ class Paused:
     pause: Pause
 
 
-@dataclass(frozen=True)
+@message
 class Progress:
     """So many steps, and samples of those steps, had been completed in all."""
 
@@ -121,7 +121,7 @@ class Progress:
     samples: int  # 0: the script does not say
 
 
-@dataclass(frozen=True)
+@message
 class Logged:
     """What rank 0 passed to `job.log`; None: not a finite number."""
 
@@ -131,7 +131,7 @@ class Logged:
     values: dict[str, float | None]
 
 
-@dataclass(frozen=True)
+@message
 class Over:
     """The run has ended."""
 

@@ -13,7 +13,19 @@ class Pause:
     usual: float  # a step before the change
 
     @property
+    def phases(self) -> dict[str, float]:
+        """Without the usual step: that one would have been done anyway."""
+        first = max(0.0, self.first_step - self.usual)
+        detect = max(0.0, self.detect - max(0.0, self.usual - self.first_step))
+        return {
+            "detect": detect,
+            "agree": self.agree,
+            "connect": self.connect,
+            "state": self.state,
+            "first step": first,
+        }
+
+    @property
     def seconds(self) -> float:
         """How much longer than a usual step it took from step to step."""
-        phases = (self.detect, self.agree, self.connect, self.state, self.first_step)
-        return max(0.0, sum(phases) - self.usual)
+        return sum(self.phases.values())
