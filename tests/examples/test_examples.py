@@ -62,6 +62,11 @@ def test_an_example_runs_as_a_job_of_two(name: str, site: Site) -> None:
     assert run.ends(PATIENCE) == 0, run.lines
     audit = site.command("audit", "example")
     assert audit.returncode == 0, audit.stdout
+    plot = site.command("plot", "example", "-o", "-")
+    assert plot.returncode == 0, plot.stderr
+    assert ">samples/s</text>" in plot.stdout
+    logs = "job.log(loss=" in Path(script(name)[1]).read_text()
+    assert (">loss</text>" in plot.stdout) == logs
 
 
 @pytest.mark.slow
