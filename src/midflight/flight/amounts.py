@@ -1,6 +1,7 @@
 """Times, counts and rates as the picture and the summary show them."""
 
 import math
+from collections.abc import Mapping
 
 
 def seconds(value: float) -> str:
@@ -25,6 +26,19 @@ def short(value: float) -> str:
         if abs(value) < limit:
             return f"{value / size:.3g}{unit}"
     return f"{value:.3g}"
+
+
+def speed(steps: float, samples: float) -> str:
+    """20 steps/s, 1.98k samples/s."""
+    return f"{short(steps)} steps/s" + (f", {short(samples)} samples/s" if samples else "")
+
+
+def values(logged: Mapping[str, float | None]) -> str:
+    """loss 0.21, lr 0.001."""
+    return ", ".join(
+        f"{' '.join(name.split())} {'not finite' if value is None else short(value)}"
+        for name, value in logged.items()
+    )
 
 
 def ticks(low: float, high: float, most: int) -> list[float]:
