@@ -44,7 +44,7 @@ def values(logged: Mapping[str, float | None]) -> str:
 def ticks(low: float, high: float, most: int) -> list[float]:
     """Round values from low to high, at most so many and one."""
     span = high - low
-    if not (span > 0 and math.isfinite(span)):
+    if not 1e-30 < span < 1e300:
         return [low]
     size = 10.0 ** math.floor(math.log10(span / most))
     step = next(size * each for each in (1, 2, 5, 10) if span / (size * each) <= most)

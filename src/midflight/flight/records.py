@@ -155,6 +155,8 @@ Record = (
     | Logged
     | Over
 )
+LONGEST = 1e10  # seconds, three centuries; a later time is damage
+LARGEST = 1 << 62  # of whole numbers
 _KINDS: dict[str, type[Record]] = {kind.__name__.lower(): kind for kind in get_args(Record)}
 
 
@@ -175,6 +177,9 @@ def _parsed(line: str) -> Record | None:
     try:
         fields = codec.loads(line.encode())
         kind = _KINDS.get(fields.pop("kind", "")) if isinstance(fields, dict) else None
-        return None if kind is None else codec.decode(kind, fields)
+        if kind is None or any(abs(v) > LARGEST for v in fields.values() if isinstance(v, int)):
+            return None
+        record = codec.decode(kind, fields)
+        return record if 0 <= record.t <= LONGEST else None
     except (ProtocolError, TypeError, ValueError):
         return None

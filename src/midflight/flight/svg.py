@@ -17,6 +17,7 @@ SIZE_HEIGHT, CURVE_HEIGHT, BAND_HEIGHT = 84.0, 84.0, 16.0
 LETTER = 6.4  # the width of one, roughly
 MOST_BANDS = 60  # the rest is counted
 MOST_POINTS = 900  # of a curve; then neighbours are drawn as their mean
+MOST_DRAWN = 1e30  # a value beyond it is a gap, like one that is no number
 MOST_PAUSES = 12  # the longest
 _COLOURS = ("#3b76c4", "#3f9b6c", "#a8642a", "#7b5bb5", "#2a8f9d", "#b5567f", "#7d8a2e", "#5d6b7a")
 _PHASES = ("#c2410c", "#d98324", "#3b76c4", "#3f9b6c", "#8a8f98")  # as in Pause.phases
@@ -189,7 +190,7 @@ def _unbroken(points: Sequence[tuple[float, float | None]]) -> list[Points]:
     """Pieces without a value that is no number."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for t, value in points:
-        if value is None:
+        if value is None or abs(value) > MOST_DRAWN:
             pieces.append([])
         else:
             pieces[-1].append((t, value))

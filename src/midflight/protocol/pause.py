@@ -2,6 +2,8 @@
 
 from midflight.protocol.message import message
 
+LONGEST = 1e9  # seconds
+
 
 @message
 class Pause:
@@ -13,16 +15,21 @@ class Pause:
     usual: float  # a step before the change
 
     @property
+    def _bounded(self) -> tuple[float, ...]:
+        """As the fields are; whatever a member says, no phase is negative or longer than years."""
+        said = (self.detect, self.agree, self.connect, self.state, self.first_step, self.usual)
+        return tuple(min(max(0.0, value), LONGEST) for value in said)
+
+    @property
     def phases(self) -> dict[str, float]:
         """Without the usual step: that one would have been done anyway."""
-        first = max(0.0, self.first_step - self.usual)
-        detect = max(0.0, self.detect - max(0.0, self.usual - self.first_step))
+        detect, agree, connect, state, first_step, usual = self._bounded
         return {
-            "detect": detect,
-            "agree": self.agree,
-            "connect": self.connect,
-            "state": self.state,
-            "first step": first,
+            "detect": max(0.0, detect - max(0.0, usual - first_step)),
+            "agree": agree,
+            "connect": connect,
+            "state": state,
+            "first step": max(0.0, first_step - usual),
         }
 
     @property

@@ -17,13 +17,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _launch(options: Options) -> int:
     code = supervise(options, claim(options))
-    if sys.stderr.isatty() and options.hosted is None:
-        _sum_up(options)
+    sum_up(options, watched=sys.stderr.isatty())
     return code
 
 
-def _sum_up(options: Options) -> None:
+def sum_up(options: Options, watched: bool) -> None:
     """For whoever has watched the run until now."""
+    if not watched or options.hosted is not None:
+        return
     from midflight.flight import summary
     from midflight.flight.plan import plan
 
