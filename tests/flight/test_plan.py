@@ -79,6 +79,12 @@ def test_the_throughput_is_what_was_done_from_one_record_to_the_next() -> None:
     assert (second.steps, second.samples) == (10.0, 100.0)
 
 
+def test_a_short_run_has_one_rate_all_the_same() -> None:
+    short = [Progress(1.0, 1, 10), Progress(1.1, 2, 20), Progress(1.4, 5, 50)]
+    (rate,) = plan(short).rates
+    assert (rate.begin, rate.end, round(rate.steps)) == (1.0, 1.4, 10)
+
+
 def test_values_that_were_logged_are_series_in_which_what_is_no_number_is_a_gap() -> None:
     assert plan(FLIGHT).logged == {"loss": ((6.0, 0.5), (8.0, None)), "lr": ((6.0, 0.1),)}
 

@@ -12,8 +12,7 @@ from tests.flight.test_plan import FLIGHT
 
 
 def a_run(home: Path, *lines: str) -> Options:
-    environment = {"MIDFLIGHT_HOME": str(home)}
-    options = parse(["--name", "mine", "-np", "2", "--", "python", "train.py"], environment)
+    options = parse(["--name", "mine", "--", "sh"], {"MIDFLIGHT_HOME": str(home)})
     options.folder.create()
     options.folder.flight_log.write_text("".join(f"{line}\n" for line in lines))
     return options

@@ -123,6 +123,8 @@ def _apart(found: list[Progress]) -> list[Progress]:
     for each in found:
         if not kept or (each.step > kept[-1].step and each.t >= kept[-1].t + SHORTEST):
             kept.append(each)
+    if len(kept) == 1 and found[-1].step > kept[0].step and found[-1].t > kept[0].t:
+        kept.append(found[-1])  # a short run has one rate all the same
     return kept
 
 

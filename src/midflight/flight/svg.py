@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from midflight.flight import canvas
 from midflight.flight.amounts import clock, seconds, short, ticks, time_ticks
 from midflight.flight.plan import Band, Change, Plan
+from midflight.quantities import counted
 
 WIDTH, LEFT, RIGHT = 1000.0, 110.0, 24.0
 TOP, GAP = 56.0, 30.0
@@ -77,7 +78,7 @@ def _head(plan: Plan) -> list[str]:
         facts.append(f"{last.step:,} steps")
         facts += [f"{last.samples:,} samples"] if last.samples else []
     changes = len(plan.changes) - 1
-    facts += [f"{changes} changes"] if changes > 0 else []
+    facts += [counted(changes, "change")] if changes > 0 else []
     return [
         canvas.label(LEFT, 24, plan.name or "run", "head"),
         canvas.label(WIDTH - RIGHT, 24, ", ".join(facts), "small end"),
@@ -122,16 +123,8 @@ def _sizes(plan: Plan, axis: _Axis) -> _Panel:
             end = "end " if x > WIDTH - RIGHT - 60 else ""
             at = x - 3 if end else x + 3
             parts.append(canvas.label(at, -13.0 + 11 * row, word, f"{end}small", describe(change)))
-        parts.append(
-            canvas.rect(
-                x - 2,
-                y(change.after) - 2,
-                4,
-                4,
-                "lost" if change.is_failure else "h0",
-                describe(change),
-            )
-        )
+        dot = "lost" if change.is_failure else "h0"
+        parts.append(canvas.rect(x - 3, y(change.after) - 3, 6, 6, dot, describe(change)))
     return _Panel(SIZE_HEIGHT, parts)
 
 
@@ -171,7 +164,7 @@ def _band(band: Band, y: float, axis: _Axis, colour: str) -> list[str]:
 
 
 def _curves(plan: Plan, axis: _Axis) -> list[_Panel]:
-    counts_samples = any(rate.samples for rate in plan.rates)
+    counts_samples = plan.last is not None and plan.last.samples > 0
     rates = [(r.begin, r.end, r.samples if counts_samples else r.steps) for r in plan.rates]
     steps = [point for a, b, rate in rates for point in ((a, rate), (b, rate))]
     panels = [_curve("samples/s" if counts_samples else "steps/s", [steps], axis, floor=0.0)]
