@@ -161,7 +161,7 @@ def test_the_demo_tells_its_story_and_leaves_a_picture_and_nothing_else(tmp_path
     assert "every sample was used exactly once" in done.stdout
     assert done.stdout.rstrip().endswith("no process is left")
     drawn = (tmp_path / "flight.svg").read_text()
-    assert ">left: resize</text>" in drawn and ", lost: " in drawn and ">loss</text>" in drawn
+    assert ", left: resize" in drawn and ", lost: " in drawn and ">loss</text>" in drawn
 
 
 def steps(*moments: float) -> list[pauses.Step]:
