@@ -69,7 +69,7 @@ sbom: $(STAMP) ## say what is installed here, as CycloneDX (the image has its ow
 	@$(BIN)/python requirements/sbom.py
 
 demo: $(STAMP) ## a tour: a small cluster here, a job that grows, shrinks, is struck, and what it cost
-	@$(BIN)/python examples/demo
+	@$(BIN)/python examples/demo flight.svg
 
 test: $(TEST_STAMP) ## run every test (PYTEST_ARGS adds options)
 	@$(BIN)/python -m pytest $(PARALLEL) $(PYTEST_ARGS)
@@ -112,7 +112,7 @@ format: $(STAMP) ## put the code into shape
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join|coordinator|cli|dropin|kubernetes)
+bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join|coordinator|flight|cli|dropin|kubernetes)
 	@$(BIN)/python -m bench $(BENCH)
 
 clean: ## remove caches and build outputs; .venv stays

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import cli_case, coordinator_case
+from bench import cli_case, coordinator_case, flight_case
 from bench.cases import failure, join, resize, steady
 from bench.horovod_case import Horovod
 from bench.midflight_case import Midflight
@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
         return coordinator_case.run(settings.members)
+    if item.case == "flight":
+        return flight_case.run()
     if item.case == "cli":
         return cli_case.run()
     if item.case == "kubernetes":

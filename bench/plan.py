@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 
 from bench.systems import Shape
 
-CASES = ("steady", "resize", "failure", "join", "coordinator", "cli", "dropin", "kubernetes")
-ALONE = ("coordinator", "cli", "kubernetes")  # nobody else has one to measure
+CASES = (
+    "steady",
+    "resize",
+    "failure",
+    "join",
+    "coordinator",
+    "flight",
+    "cli",
+    "dropin",
+    "kubernetes",
+)
+ALONE = ("coordinator", "flight", "cli", "kubernetes")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
 DROPINS = ("ddp", "horovod", "midflight-torchrun", "torchrun")  # what the case dropin compares
 # (megabytes, workers) of each case, unless the command line names others. The workers are those
@@ -21,6 +31,7 @@ SIZES = {
     "failure": ((1, 3), (1, 6), (100, 3)),
     "join": ((1, 2),),
     "coordinator": ((0, 0),),
+    "flight": ((0, 0),),
     "cli": ((0, 0),),
     "kubernetes": ((0, 0),),
     "dropin": ((0, 2), (1, 2), (100, 2)),

@@ -2,7 +2,8 @@
 
 The job is submitted and made larger, loses a worker, has another one hang, the server is killed,
 the job is made smaller, ends, and is audited. The pause of an event is the longest time between two
-steps of a worker that was there before and after it, less what a step takes anyway.
+steps of a worker that was there before and after it, less what a step takes anyway. With the name
+of a file, the flight plan of the job is kept there.
 """
 
 import os
@@ -109,12 +110,13 @@ class Story:
         self.more(f"pause of the training: {self.cost(names, since, until)}")
         self.types("list", "-o", "wide")
 
-    def end(self) -> None:
+    def end(self, picture: str) -> None:
         self.types("top", "node")
         self.types("logs", NAME, "--tail", "4")
         self._live.end()
         self.types("wait", NAME, "--timeout", "1m")
         self.types("audit", NAME)
+        self.types("plot", NAME, "-o", picture)
         self.types("delete", NAME)
         self.types("down")
         self._live.until("everything had ended", lambda: not self._live.left_over())
@@ -134,7 +136,7 @@ def main() -> int:
             story.let_one_hang()
             story.kill_the_server()
             story.scale("scalein", 2)
-            story.end()
+            story.end(sys.argv[1] if len(sys.argv) > 1 else str(live.folder / "flight.svg"))
     except KeyboardInterrupt:
         print("\ninterrupted; nothing is left running", file=sys.stderr)
         return 130

@@ -45,6 +45,7 @@ def main() -> None:
             time.sleep(PACE)
             if job.step(loss):
                 log.write(f"{time.monotonic()} {job.step_number} {job.epoch}\n")
+            job.log(loss=loss)
 
 
 if __name__ == "__main__":

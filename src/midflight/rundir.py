@@ -1,7 +1,7 @@
 """The folder of one run: `$MIDFLIGHT_HOME/runs/NAME`, 0700, every file written atomically.
 
 It holds what processes of one run on one machine have to find: the spec, the token, the
-coordinator's address, the embedded store, the ledgers.
+coordinator's address, the embedded store, the ledgers, the record of what happened.
 """
 
 import os
@@ -13,9 +13,11 @@ from pathlib import Path
 
 from midflight import atomic_file
 from midflight.errors import Refused, UsageError
+from midflight.flight.records import Record, parse
 from midflight.home import home, make_private
 from midflight.protocol import codec
 from midflight.protocol.job import JobSpec
+from midflight.sink import older
 
 RUN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
@@ -64,6 +66,11 @@ class RunDir:
         return self.path / "ledgers"
 
     @property
+    def flight_log(self) -> Path:
+        """What the coordinator writes down of the run, as JSON lines."""
+        return self.path / "flight.jsonl"
+
+    @property
     def has_spec(self) -> bool:
         """Whether a run was ever begun here."""
         return (self.path / "spec.json").exists()
@@ -92,6 +99,10 @@ class RunDir:
     def write_address(self, address: str) -> None:
         self._write("address", address.encode() + b"\n")
 
+    def read_flight_log(self) -> list[Record]:
+        """What the coordinator has written down so far; nothing if it has not begun."""
+        return read_records(older(self.flight_log)) + read_records(self.flight_log)
+
     def _read(self, name: str) -> bytes:
         try:
             return (self.path / name).read_bytes()
@@ -103,6 +114,15 @@ class RunDir:
             atomic_file.write(self.path / name, data)
         except OSError as error:
             raise UsageError(f"cannot write {self.path / name}: {error.strerror}") from None
+
+
+def read_records(path: Path) -> list[Record]:
+    try:
+        return parse(path.read_text(encoding="ascii", errors="replace").split("\n"))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
 
 def read_token(path: Path) -> bytes:

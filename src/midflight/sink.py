@@ -169,10 +169,11 @@ class Files:
     With a `limit` (bytes), a file that has grown so large becomes FILE.1, in place of an older one.
     """
 
-    def __init__(self, report: Report, limit: int | None = None) -> None:
+    def __init__(self, report: Report, limit: int | None = None, mode: int = 0o666) -> None:
         bounds = Bounds(lines=1_000_000, size=256 << 20, piece=1 << 16)
         self._sink: Sink[Path] = Sink("midflight-files", self._append, report, bounds)
         self._limit = limit
+        self._mode = mode
         self._open: dict[Path, int] = {}
 
     def put(self, path: Path, lines: Sequence[str]) -> None:
@@ -188,16 +189,21 @@ class Files:
         if path not in self._open:
             self._close_first()
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._open[path] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._open[path] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, self._mode)
         write_all(self._open[path], data)
         if self._limit is not None and os.fstat(self._open[path]).st_size >= self._limit:
             os.close(self._open.pop(path))
-            path.replace(path.with_name(f"{path.name}.1"))
+            path.replace(older(path))
 
     def _close_first(self) -> None:
         """A job may have had more members than a process may have descriptors."""
         if len(self._open) >= MOST_OPEN:
             os.close(self._open.pop(next(iter(self._open))))
+
+
+def older(path: Path) -> Path:
+    """Where a file is kept that has reached its limit."""
+    return path.with_name(f"{path.name}.1")
 
 
 def as_bytes(lines: Sequence[str], encoding: str = "utf-8") -> bytes:

@@ -43,6 +43,7 @@ class FakeServer:
     gpus: list[GpuView] = field(default_factory=list)  # of every node
     events: list[EventView] = field(default_factory=list)
     operations: list[OperationView] = field(default_factory=list)  # one after the other
+    training: dict[str, Any] | None = None  # of every job
     log: bytes = b""
     waits: bool = False  # questions that wait are not answered before this is False again
     hiccups: int = 0  # so many questions about operations are answered by "unavailable"
@@ -128,6 +129,8 @@ class FakeServer:
                 return self.events
             case ["scale"] | ["operations", _]:
                 return self._next_operation()
+            case ["training"]:
+                return self.training
             case ["chaos"]:
                 return None
             case ["wait"]:

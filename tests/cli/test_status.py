@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 
 from midflight.cli.verbs.status import as_text
 from midflight.protocol.messages import HostStatus, MemberStatus, Status
@@ -55,6 +56,13 @@ def test_columns_are_aligned() -> None:
         "localhost  2      yes        -",
         "127.0.0.1  10     no         5",
     ]
+
+
+def test_the_speed_and_what_was_logged_are_shown_once_they_are_known() -> None:
+    resting = Status("demo", "stable", "", 3, 12, 2, 1, 9, 0, (), ())
+    assert "speed" not in as_text(resting) and "logged" not in as_text(resting)
+    busy = replace(resting, steps_per_second=20.0, logged={"loss": 0.25, "lr": None})
+    assert as_text(busy).endswith("speed:      20 steps/s\nlogged:     loss 0.25, lr not finite")
 
 
 def test_a_run_is_shown_in_the_formats_of_all_verbs(site: Site) -> None:

@@ -62,6 +62,11 @@ def test_an_example_runs_as_a_job_of_two(name: str, site: Site) -> None:
     assert run.ends(PATIENCE) == 0, run.lines
     audit = site.command("audit", "example")
     assert audit.returncode == 0, audit.stdout
+    plot = site.command("plot", "example", "-o", "-")
+    assert plot.returncode == 0, plot.stderr
+    assert ">samples/s</text>" in plot.stdout
+    logs = "job.log(loss=" in Path(script(name)[1]).read_text()
+    assert (">loss</text>" in plot.stdout) == logs
 
 
 @pytest.mark.slow
@@ -142,10 +147,10 @@ def test_07_simulated_nodes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_the_demo_tells_its_story_and_leaves_nothing_behind() -> None:
+def test_the_demo_tells_its_story_and_leaves_a_picture_and_nothing_else(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "MIDFLIGHT_HOME"}
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "demo")],
+        [sys.executable, str(EXAMPLES / "demo"), str(tmp_path / "flight.svg")],
         capture_output=True,
         text=True,
         timeout=200,
@@ -155,6 +160,8 @@ def test_the_demo_tells_its_story_and_leaves_nothing_behind() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every sample was used exactly once" in done.stdout
     assert done.stdout.rstrip().endswith("no process is left")
+    drawn = (tmp_path / "flight.svg").read_text()
+    assert ", left: resize" in drawn and ", lost: " in drawn and ">loss</text>" in drawn
 
 
 def steps(*moments: float) -> list[pauses.Step]:

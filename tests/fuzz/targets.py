@@ -14,12 +14,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from midflight import terminal
 from midflight.cli import job_file
 from midflight.coordinator.core.state import initial
 from midflight.coordinator.saved_state import FORMAT, Saved, read, written
 from midflight.errors import MidflightError
+from midflight.flight import records, summary
+from midflight.flight.plan import plan
+from midflight.flight.svg import draw
 from midflight.protocol import codec
 from midflight.protocol import messages as say
 from midflight.protocol.handshake import VERSION, check_hello
@@ -169,6 +173,13 @@ def shown(data: bytes) -> None:
     assert "\x1b" not in terminal._COLOUR.sub("", log)
 
 
+def flight_log(data: bytes) -> None:
+    """The record of a run: whatever is left of it can be drawn, and is XML."""
+    found = plan(records.parse(data.decode("ascii", "replace").split("\n")))
+    ElementTree.fromstring(draw(found))
+    summary.lines(found)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     function.__name__: function
     for function in (
@@ -186,6 +197,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         http_request,
         checkpoint,
         ledger,
+        flight_log,
         config_map,
         addresses,
         shown,

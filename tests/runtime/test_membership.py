@@ -43,6 +43,7 @@ class Trainer:
         self.holdings = Holdings({})
         self.holds_state = True
         self.waiting = False
+        self.samples_done = 0
         self.steps_done = self.horizon = step
         self.foreseen: list[int] = []
 

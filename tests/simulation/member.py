@@ -70,6 +70,9 @@ class SimMembership(Membership):
     def beat(self) -> say.Beat:
         return replace(super().beat(), moved=self._training.moved)
 
+    def now(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def hear(self, message: object) -> None:
         if isinstance(message, say.Form | say.Prepare | say.Switch):
             self._training.witness.announced(message.world)
@@ -115,6 +118,7 @@ class Training:
         self.holds_state = False
         self.has_left = False  # a world that goes on without this member
         self.waiting = False
+        self.samples_done = 0
         self.moved = 0
         self.news = asyncio.Event()
         self._trained_in = 0
@@ -292,7 +296,7 @@ class Training:
         self.values["weights"] = weights = fold(weights, extent, used)
         self.cursor = extent.after
         self._trained_in = group.generation
-        self._driver.let_go()
+        self._driver.stepped()
         self.witness.completed(self.env.member, group.generation, self.cursor.step, weights)
 
     async def _compare_plans(self, group: SimGroup) -> bool:

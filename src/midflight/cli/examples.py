@@ -48,6 +48,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "runs": ("runs", "runs -o json"),
     "stop": ("stop mine",),
     "audit": ("audit mine", "audit ./ledgers --samples 60000"),
+    "plot": ("plot mine", "plot digits -o digits.svg"),
     "agent": (
         "agent --join node-a:29400 --token-file token --name node-b --slots 4",
     ),

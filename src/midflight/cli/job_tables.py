@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from midflight import durations
 from midflight.cli import output
 from midflight.cli.output import fields, table
+from midflight.flight import amounts
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, GpuView, InstanceView, JobView
+from midflight.terminal import printable
 
 ENDED = ("SUCCEEDED", "FAILED")
 HOLDING = ("PENDING", "RUNNING", "SCALING")  # in these a job may hold GPUs
@@ -30,14 +32,30 @@ def head(job: JobView) -> str:
     return fields(values)
 
 
-def more(job: JobView) -> str:
+def more(client: ClusterApi, job: JobView) -> str:
     """What Arena does not show: it comes after what Arena does."""
     values: dict[str, object] = {"Workers": _workers(job)}
     if job["commit"]:
         values["Commit"] = job["commit"]
     if job["reason"]:
         values["Reason"] = job["reason"]
+    if line := training_line(client, job):
+        values["Training"] = line
     return fields(values)
+
+
+def training_line(client: ClusterApi, job: JobView) -> str:
+    """How far the job's training is and how fast; "" if nobody says: on a cluster nobody can."""
+    asks = job["folder"] and job["status"] in ("RUNNING", "SCALING")
+    training = client.training(job["namespace"], job["name"]) if asks else None
+    if not training or not training["step"]:
+        return ""
+    parts = [f"step {training['step']:,}"]
+    if training["stepsPerSecond"]:
+        parts.append(amounts.speed(training["stepsPerSecond"], training["samplesPerSecond"]))
+    if training["logged"]:
+        parts.append(amounts.values(training["logged"]))
+    return printable(", ".join(parts))
 
 
 def classic(job: JobView) -> str:

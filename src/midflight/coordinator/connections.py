@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+from dataclasses import replace
 from typing import Any
 
 from midflight.coordinator.admission import Strangers, Throttle, most_strangers
@@ -185,10 +186,16 @@ class Door:
                 )
             case say.RankKeysWanted(generation, prefix, size):
                 self._keys.want_ranks(generation, prefix, size, wire.send_frame)
+            case say.MemberPaused():
+                self._shell.log.paused(name, message, now())
+            case say.MemberLogged():
+                self._shell.log.logged(message, now())
             case say.MemberFailed(error, kind):
                 self._printer.traceback(name, self._rank(name), error)
                 self._shell.dispatch(events.Failed(now(), name, error, kind))
             case _:
+                if isinstance(message, say.MemberFinished):
+                    self._shell.log.heard(message, now())
                 self._shell.dispatch(_member_event(name, message))
                 world = self._shell.state.world
                 self._keys.forget_before(world.generation if world is not None else 0)
@@ -208,7 +215,7 @@ class Door:
     def _hear_client(self, ticket: int, wire: AsyncWire, message: object) -> None:
         match message:
             case say.StatusRequested():
-                wire.send(status(self._shell.state, now()))
+                wire.send(self._status())
             case say.ResizeRequested(to, add, remove, names, timeout, id_, hosts):
                 limit = now() + min(max(timeout, 0.0), LONGEST_RESIZE)
                 request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
@@ -221,6 +228,16 @@ class Door:
                 self._shell.dispatch(events.HostsListed(now(), hosts))
             case _:
                 raise ProtocolError(f"a client may not say {type(message).__name__}")
+
+    def _status(self) -> say.Status:
+        log = self._shell.log
+        steps, samples = log.rates(now())
+        return replace(
+            status(self._shell.state, now()),
+            steps_per_second=steps,
+            samples_per_second=samples,
+            logged=log.values,
+        )
 
 
 def _agent_event(name: str, message: object) -> events.Event:
@@ -251,7 +268,7 @@ def _member_event(name: str, message: Any) -> events.Event:
             return events.Broke(now(), name, generation, step, reason)
         case say.MemberLeaving(notice):
             return events.Noticed(now(), name, notice)
-        case say.MemberFinished(step):
+        case say.MemberFinished(step, _):
             return events.Finished(now(), name, step)
         case _:
             raise ProtocolError(f"a member may not say {type(message).__name__}")

@@ -23,6 +23,7 @@ from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
 from midflight.coordinator.exit_codes import CRASHED, REFUSED
+from midflight.coordinator.flight_log import log_files, open_log
 from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saving
@@ -75,7 +76,9 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     printer = Printer(spec, verbose=options.verbose)
     patience = REBIND_SECONDS if folder.read_address() is not None else 0.0
     listener = await _listen(*_where(options.listen, folder), patience)
-    shell = Shell(state, Peers(), saving, printer)
+    files = log_files(folder.flight_log)
+    log = open_log(folder.flight_log, files, spec, now())
+    shell = Shell(state, Peers(), saving, printer, log)
     door = Door(shell, secret, printer)
     server = await asyncio.start_server(
         door.serve, sock=listener, limit=1 << 17, backlog=ACCEPTED_AT_ONCE
@@ -91,6 +94,7 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     finally:
         server.close()
         printer.close()
+        files.close()
 
 
 async def run_until_over(shell: Shell) -> int:

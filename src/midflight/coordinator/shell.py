@@ -16,6 +16,7 @@ from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Mode, State, durable
 from midflight.coordinator.exit_codes import REPLACED
+from midflight.coordinator.flight_log import FlightLog, nowhere
 from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saves
@@ -42,11 +43,19 @@ PORT_SECONDS = 5.0
 
 
 class Shell:
-    def __init__(self, state: State, peers: Peers, saving: Saves, printer: Printer) -> None:
+    def __init__(
+        self,
+        state: State,
+        peers: Peers,
+        saving: Saves,
+        printer: Printer,
+        log: FlightLog | None = None,
+    ) -> None:
         self.state = state
         self.peers = peers
         self._saving = saving
         self._printer = printer
+        self.log = log or FlightLog(nowhere, now())
         self._beats: dict[str, events.Beating] = {}
         self._hosts_heard: set[str] = set()
         self._changed = asyncio.Event()
@@ -63,9 +72,11 @@ class Shell:
     # --- events -----------------------------------------------------------------------------
 
     def beat(self, member: str, said: Beat) -> None:
+        heard_at = now()
         self._beats[member] = events.Beating(
-            said.step, said.horizon, said.waiting, now(), said.moved
+            said.step, said.horizon, said.waiting, heard_at, said.moved
         )
+        self.log.heard(said, heard_at)
 
     def elsewhere(self, address: str) -> None:
         """Somebody says where the job of this name is."""
@@ -79,7 +90,9 @@ class Shell:
         """Take one event in and carry out what follows from it."""
         if self.retired:
             return
-        self.state, commands = handle(self.state, event)
+        before = self.state
+        self.state, commands = handle(before, event)
+        self.log.decided(before, self.state, event)
         self._round += 1
         for command in commands:
             if self._must_wait(command):

@@ -5,8 +5,11 @@ Messages to the coordinator are past tense (something happened), messages from i
 dial the coordinator: agents, members and clients (the command line).
 """
 
+from dataclasses import field
+
 from midflight.deadlines import MEMBER_BEAT
 from midflight.protocol.message import message
+from midflight.protocol.pause import Pause
 from midflight.protocol.world import World
 
 # --- handshake: the only frames read before the secret is proven ------------------------------
@@ -196,6 +199,26 @@ class Beat:
     horizon: int  # the furthest step for which data has been asked for already
     waiting: bool  # inside a collective
     moved: int = 0  # bytes of training state sent or received so far: a long transfer is alive
+    samples: int = 0  # of the whole job, in the steps so far; 0: the script does not say
+
+
+@message
+class MemberPaused:
+    """The first step in this generation is complete here. For the record; nothing follows."""
+
+    generation: int
+    step: int
+    planned: bool
+    pause: Pause
+
+
+@message
+class MemberLogged:
+    """What the script passed to `job.log`; None: not a finite number. For the record, too."""
+
+    step: int
+    epoch: int
+    values: dict[str, float | None]
 
 
 @message
@@ -244,6 +267,7 @@ class MemberFinished:
     """The script has come to the end of its training."""
 
     step: int
+    samples: int = 0  # as in a Beat
 
 
 @message
@@ -445,6 +469,9 @@ class Status:
     resets: int
     members: tuple[MemberStatus, ...]
     hosts: tuple[HostStatus, ...]
+    steps_per_second: float = 0.0
+    samples_per_second: float = 0.0  # 0: the script does not say
+    logged: dict[str, float | None] = field(default_factory=dict)  # the latest of job.log
 
 
 def _vocabulary() -> dict[str, type]:
@@ -456,5 +483,5 @@ def _vocabulary() -> dict[str, type]:
     return {name: kind for name, kind in kinds.items() if name not in _PARTS}
 
 
-_PARTS = {"World", "RunningMember", "MemberStatus", "HostStatus"}
+_PARTS = {"World", "RunningMember", "MemberStatus", "HostStatus", "Pause"}
 REGISTRY: dict[str, type] = _vocabulary()

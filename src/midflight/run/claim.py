@@ -30,6 +30,7 @@ from midflight.run.options import Options
 from midflight.run.processes import find_agents
 from midflight.run.record import ENDED, Record, forget_state, read_record, saved_state, write_record
 from midflight.rundir import RunDir, read_token
+from midflight.sink import older
 from midflight.store.interface import Store
 from midflight.store.urls import open_store
 
@@ -214,5 +215,7 @@ def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) ->
         kill_group(process)
     forget_state(store, spec.name)
     (folder.path / "address").unlink(missing_ok=True)
+    for path in (folder.flight_log, older(folder.flight_log)):
+        path.unlink(missing_ok=True)
     for ledger in Path(spec.ledger or folder.ledgers).glob("*.jsonl"):
         ledger.unlink(missing_ok=True)

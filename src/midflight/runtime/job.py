@@ -5,12 +5,14 @@ A step that did not happen, because a member was lost in it, returns False and i
 loop; nothing else shows.
 """
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -20,6 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from midflight.errors import WorldChanged
+from midflight.protocol.messages import MemberLogged
 from midflight.protocol.world import World
 from midflight.runtime.data.feed import Feed
 from midflight.runtime.data.loader import Batch, LoaderOptions, build_loader, sample_count
@@ -338,13 +341,20 @@ class Job:
     # --- records ----------------------------------------------------------------------------
 
     def log(self, **values: Any) -> None:
-        """One line from rank 0, at most once a second; silent for a step that did not happen."""
+        """One line from rank 0, at most once a second; silent for a step that did not happen.
+
+        Numbers go into the record of the run, too.
+        """
         now = time.monotonic()
         if self.rank != 0 or not self._last_completed or now - self._logged_at < LOG_SECONDS:
             return
         self._logged_at = now
-        shown = " ".join(f"{name} {_shown(value)}" for name, value in values.items())
+        plain = {n: v.item() if isinstance(v, Tensor) else v for n, v in values.items()}
+        shown = " ".join(f"{name} {_shown(value)}" for name, value in plain.items())
         print(f"step {self.step_number} epoch {self.epoch} size {self.size} {shown}")
+        if (membership := self._session.driver.membership) is not None:
+            said = MemberLogged(self.step_number, self.epoch, _numbers(plain))
+            membership.link.send(said)
 
     def checkpoint(self, path: str | os.PathLike[str]) -> None:
         """Keep a durable copy of the state; rank 0 writes it. For `join(resume=path)`."""
@@ -360,7 +370,14 @@ def _is_scaler(item: object) -> bool:
     return all(callable(getattr(item, name, None)) for name in ("scale", "step", "update"))
 
 
+def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    """Those that are numbers; None: not a finite one."""
+    return {
+        name: float(value) if math.isfinite(value) else None
+        for name, value in values.items()
+        if isinstance(value, Real)
+    }
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, Tensor):
-        value = value.item()
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -85,6 +85,7 @@ class Session:
         self._check_waits()
         # --- how far training has come
         self.cursor = Cursor()
+        self.samples_done = 0  # by the whole job
         self.schedule = Schedule(Seat(0, 0, 1))
         self.plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
         self.feed: Feed | None = None
@@ -255,8 +256,9 @@ class Session:
             self.cursor = replace(self.cursor, step=self.cursor.step + 1)
         else:
             self.cursor = issued.extent.after
+            self.samples_done += issued.extent.count
             self._ledger.write(issued, *self._own)
-        self.driver.let_go()
+        self.driver.stepped()
 
     def clear_gradients(self) -> None:
         for optimizer in self.optimizers:
@@ -312,6 +314,7 @@ class Session:
     def _adopt(self, extra: Mapping[str, Any] | None) -> None:
         if extra is not None:
             self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
+            self.samples_done = extra.get("samples", 0)  # older checkpoints have none
 
     def capture(self) -> Snapshot:
         cursor = self.cursor
@@ -321,6 +324,7 @@ class Session:
                 "epoch": cursor.epoch,
                 "position": cursor.position,
                 "generation": self._trained_in,
+                "samples": self.samples_done,
             }
         )
 

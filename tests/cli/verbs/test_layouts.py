@@ -130,6 +130,23 @@ def test_get_tells_why_a_job_waits_and_which_commit_it_has(fake: FakeServer, are
     ]
 
 
+TRAINING = {
+    "step": 1204,
+    "stepsPerSecond": 19.84,
+    "samplesPerSecond": 1980.4,
+    "logged": {"loss": 0.2123, "a\x1b[2J\nb": None},
+}
+SHOWN = "step 1,204, 19.8 steps/s, 1.98k samples/s, loss 0.212, a\\x1b[2J b not finite"
+
+
+def test_get_and_top_end_with_how_fast_a_job_trains(fake: FakeServer, arena: Arena) -> None:
+    fake.jobs, fake.training = [canned.job()], TRAINING
+    assert arena("get", "demo").out.endswith(f"Workers:   2 (1 to 9)\nTraining:  {SHOWN}\n")
+    assert arena("top", "job", "demo").out.endswith(f"GPUs of Job: 2/2\nTraining: {SHOWN}\n")
+    fake.jobs = [canned.job(status="SUCCEEDED")]
+    assert "Training:" not in arena("get", "demo").out
+
+
 def test_get_shows_operations_events_and_gpus(fake: FakeServer, arena: Arena) -> None:
     taken_back = {"progress": "failed", "message": "taken back: no room for 1 worker"}
     fake.jobs = [canned.job(operations=[canned.operation(), canned.operation(**taken_back)])]

@@ -35,6 +35,7 @@ VERBS = {
     "runs": "list the runs",
     "stop": "end a run",
     "audit": "prove that every sample was used exactly once",
+    "plot": "draw what happened to a run or a job over time",
     "agent": "join a run as one of its hosts",
     "shell": "start a shell, or a command, that finds horovodrun and the like",
     "data": "list the volumes that jobs can mount",

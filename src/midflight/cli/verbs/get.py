@@ -57,7 +57,7 @@ def _text(client: ClusterApi, options: argparse.Namespace) -> str:
         blocks = [classic(job)]
     else:
         blocks = [head(job), _instances(job["instances"], wide=layout == "wide")]
-    blocks.append(more(job))
+    blocks.append(more(client, job))
     if job["operations"]:
         blocks.append(_operations(job["operations"]))
     if options.events:

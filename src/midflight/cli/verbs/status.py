@@ -9,8 +9,10 @@ from midflight.cli import flags, output
 from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
 from midflight.cli.runs import current_status, find_training, run_in_pod
+from midflight.flight import amounts
 from midflight.protocol import codec
 from midflight.protocol.messages import Status
+from midflight.terminal import printable
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,6 +60,10 @@ def as_text(status: Status) -> str:
         "limits": f"{status.min_np} to {status.max_np}",
         "resets": status.resets,
     }
+    if status.steps_per_second:
+        head["speed"] = amounts.speed(status.steps_per_second, status.samples_per_second)
+    if status.logged:
+        head["logged"] = printable(amounts.values(status.logged))
     members = [
         (m.name, "-" if m.rank is None else m.rank, m.host, m.pid or "-", m.step, m.state)
         for m in status.members

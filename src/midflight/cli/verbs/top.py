@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from midflight.arguments import Parser
 from midflight.cli import common_flags, flags, jobs, output
 from midflight.cli.cluster import connect
-from midflight.cli.job_tables import HOLDING, Usage, gpu_row, gpu_sum, gpu_usage, head
+from midflight.cli.job_tables import (
+    HOLDING,
+    Usage,
+    gpu_row,
+    gpu_sum,
+    gpu_usage,
+    head,
+    training_line,
+)
 from midflight.cli.output import add_watch, fields, section, show, table
 from midflight.errors import NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
@@ -173,7 +181,9 @@ def _top_job(options: argparse.Namespace) -> int:
     def text() -> str:
         if options.job:
             job = one()
-            return _closely(job, options.instance, gpu_usage(client, job["instances"]))
+            shown = _closely(job, options.instance, gpu_usage(client, job["instances"]))
+            training = training_line(client, job)
+            return f"{shown}\nTraining: {training}" if training else shown
         return _job_table(_under_way(client, options.scope, options.type), options.all_namespaces)
 
     if options.output not in ("json", "yaml", "name"):

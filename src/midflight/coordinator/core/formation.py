@@ -41,7 +41,10 @@ def form(draft: Draft, members: Iterable[MemberState]) -> None:
     world = World(state.generation + 1, tuple(member.member for member in members))
     forming = Forming(world, draft.now, draft.now + state.spec.elastic_timeout)
     draft.set(generation=world.generation, forming=forming, suspicion=None)
-    draft.enter(Phase.RECOVERING if state.world else Phase.STARTING)
+    if state.world:
+        draft.enter(Phase.RECOVERING, state.detail)  # why
+    else:
+        draft.enter(Phase.STARTING)
     draft.set_members(world.names, stage=Stage.ACTIVE, moved_at=draft.now, waiting=False)
     draft.tell(world.names, Form(world), durable=True)
 

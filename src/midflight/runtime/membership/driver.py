@@ -12,8 +12,10 @@ from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
 from midflight.errors import GivenUp, MidflightError
+from midflight.protocol.messages import MemberPaused
 from midflight.runtime.group.process_group import Group, is_communication_error
 from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order, Trainer
+from midflight.runtime.membership.pauses import Pauses
 
 T = TypeVar("T")
 
@@ -42,6 +44,7 @@ class Driver:
         self.pending: Order | None = None  # found due by `look`, and not done yet
         self._trainer = trainer
         self._left: list[Group] = []  # of worlds before this one
+        self._pauses = Pauses()
 
     def is_due(self) -> bool:
         """Whether something is to be done before the next step; costs next to nothing if not."""
@@ -93,9 +96,12 @@ class Driver:
     async def _enter(self, membership: Membership, order: Enter) -> bool:
         """False: somebody was lost meanwhile, and the next order will name another world."""
         group = order.coming.group
+        self._pauses.ordered(membership.now(), planned=order.planned)
         try:
             await order.coming.wait()
+            self._pauses.connected(membership.now())
             await self._trainer.enter(order)
+            self._pauses.agreed(membership.now())
         except (MidflightError, RuntimeError) as error:
             if not is_communication_error(error, group):
                 group.cut()  # else the group would hold up the end of this process
@@ -114,13 +120,19 @@ class Driver:
         if group is self.group:
             self.broken = True
         if self.membership is not None:
+            self._pauses.noticed(self.membership.now())
             self.membership.broke(group, self._trainer.steps_done, str(error))
 
-    def let_go(self) -> None:
-        """Of the worlds before this one: a step of this one is through, so all have left them."""
+    def stepped(self) -> None:
+        """A step of this world is through, so all have left those before it: they are let go."""
         for group in self._left:
             group.retire()
         self._left.clear()
+        membership = self.membership
+        if membership is not None and (found := self._pauses.stepped(membership.now())):
+            planned, pause = found
+            generation, step = self.group.generation, self._trainer.steps_done
+            membership.link.send(MemberPaused(generation, step, planned, pause))
 
     async def finish(self, *, stay: bool) -> None:
         """Training is complete here: wait until it is complete everywhere.

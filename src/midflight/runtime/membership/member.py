@@ -32,6 +32,7 @@ class Trainer(Protocol):
     holdings: Holdings
     holds_state: bool
     waiting: bool
+    samples_done: int
     backends: tuple[str, ...]
 
     def terms(self) -> Terms: ...
@@ -105,6 +106,10 @@ class Membership:
     def _make_link(self, env: WorkerEnv, secret: bytes) -> Link:
         return Link(env, secret, self)
 
+    def now(self) -> float:
+        """In seconds, on a clock that is never set back."""
+        return time.monotonic()
+
     # --- called by the link's thread --------------------------------------------------------
 
     def greeting(self) -> say.MemberJoined:
@@ -119,12 +124,18 @@ class Membership:
 
     def beat(self) -> say.Beat:
         trainer = self._trainer
-        return say.Beat(trainer.steps_done, trainer.horizon, trainer.waiting, bytes_moved())
+        return say.Beat(
+            trainer.steps_done,
+            trainer.horizon,
+            trainer.waiting,
+            bytes_moved(),
+            trainer.samples_done,
+        )
 
     def pending(self) -> Sequence[object]:
         again: list[object] = []
         if self._finished:
-            again.append(say.MemberFinished(self._trainer.steps_done))
+            again.append(self._finish_said())
         entering = self._entering.group if self._entering is not None else None
         for group in (entering, self.group):
             if group is not None and group.is_cut and not self._is_past(group):
@@ -356,7 +367,10 @@ class Membership:
 
     def finish(self) -> None:
         self._finished = True
-        self.link.send(say.MemberFinished(self._trainer.steps_done))
+        self.link.send(self._finish_said())
+
+    def _finish_said(self) -> say.MemberFinished:
+        return say.MemberFinished(self._trainer.steps_done, self._trainer.samples_done)
 
     def start(self) -> None:
         """Dial in."""

@@ -61,6 +61,7 @@ class Standing:
         self.holds_state = False
         self.steps_done = 0
         self.waiting = False
+        self.samples_done = 0  # whoever owns the loop knows
         self._words = (NOTHING, False)  # what this member says as it enters: version and torn
         self._answers: list[list[int]] = []  # everybody's: version, steps and torn, by rank
         self._driver = Driver(self, Group(ALONE, "m0", backend))
@@ -113,7 +114,7 @@ class Standing:
     def count(self) -> None:
         """One boundary more, at which nothing is due; the caller finds changes its own way."""
         self.steps_done += 1
-        self._driver.let_go()
+        self._driver.stepped()
 
     @property
     def announced(self) -> bool:

@@ -1,0 +1,1 @@
+"""The record of a run: what the coordinator writes down, and what is made of it. All is pure."""
