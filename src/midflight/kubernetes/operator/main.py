@@ -92,7 +92,8 @@ async def _run(config: str, environ: Mapping[str, str], settings: Settings) -> i
         asyncio.create_task(stop.wait()),
     ]
     if listener is not None:
-        serving = serve(listener, operator.figures, operator.ready)
+        log.info("listens on %s:%d", *listener.getsockname()[:2])
+        serving = serve(listener, operator.metrics, operator.ready)
         tasks.append(asyncio.create_task(serving))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

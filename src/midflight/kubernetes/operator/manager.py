@@ -21,9 +21,9 @@ from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.executor import Executor
-from midflight.kubernetes.operator.health import Figures
 from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
+from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
 from midflight.kubernetes.pods import PodDefaults
@@ -124,7 +124,11 @@ class Manager:
             for key in index.jobs():
                 self._unclaimed.note(key)
 
-    def figures(self) -> Figures:
+    def metrics(self) -> str:
+        known = self._cache.metrics if self._cache is not None else Metrics()
+        return known.text(self._figures())
+
+    def _figures(self) -> Figures:
         cache = self._cache
         phases, restarts = Counter[str](), Counter[tuple[str, str]]()
         if cache is not None:
@@ -184,6 +188,8 @@ class Manager:
             kind, *key = identity
             if kind in self._cache.kinds_of((key[0], key[1])):
                 self._start(*identity)
+            else:
+                self._cache.metrics.forget((key[0], key[1]))
 
     # --- what there is ----------------------------------------------------------------------
 
