@@ -24,6 +24,7 @@ from midflight.kubernetes.operator import manager, pod_options
 from midflight.kubernetes.operator.main import add_options
 from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.pods import PodDefaults, dependents
+from midflight.kubernetes.resources.labels import is_ours
 from tests.kubernetes.job_objects import job_of, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +124,7 @@ def test_everything_can_be_told_from_what_others_have_made() -> None:
     labels = [one["metadata"]["labels"] for one in WHOLE]
     assert all(one[names.MANAGED_BY] == names.MANAGER for one in labels)
     # A namespace that was there before is marked and not claimed.
-    assert not apply.is_ours(of_kind(NARROW, "Namespace", "team-a"))
+    assert not is_ours(of_kind(NARROW, "Namespace", "team-a"))
 
 
 def test_pods_of_jobs_let_the_operator_in() -> None:
@@ -321,7 +322,8 @@ def test_everything_in_deploy_is_used_and_everything_used_is_there() -> None:
             target = (file.parent / path).resolve()
             assert target.exists(), f"{file} names {path}"
             used.add(target / "kustomization.yaml" if target.is_dir() else target)
-    there = {path.resolve() for path in DEPLOY.rglob("*.yaml")}
+    chart = set((DEPLOY / "chart").rglob("*.yaml"))  # see test_chart.py
+    there = {path.resolve() for path in {*DEPLOY.rglob("*.yaml")} - chart}
     tops = {DEPLOY / "overlays" / name / "kustomization.yaml" for name in OVERLAYS}
     assert there - used - tops == set()
 

@@ -21,6 +21,7 @@ JOB_TYPES = {kind: name for name, kind in JOB_KINDS.items()}
 
 OURS = "midflight.dev"
 MANAGER = "midflight"
+PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY = "app.kubernetes.io/managed-by"  # MANAGER: ours to look after
 JOB = f"{OURS}/job"  # label of whatever belongs to a job: the job's name
 KIND = f"{OURS}/kind"  # label of pods: etjob | pytorchjob

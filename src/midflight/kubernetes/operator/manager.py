@@ -27,6 +27,7 @@ from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
 from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.resources.labels import is_ours
 
 LEASE = "midflight-operator"
 KEY_SECRET = f"{LEASE}-key"  # from which the secrets of all jobs are derived
@@ -212,10 +213,7 @@ class Manager:
 async def served_kinds(api: AsyncConnection, pytorch: bool | None = None) -> tuple[str, ...]:
     """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
     found = await api.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
-    labels = (found or {}).get("metadata", {}).get("labels") or {}
-    ours = labels.get(names.MANAGED_BY) == names.MANAGER
-    wanted = ours if pytorch is None else pytorch
-    both = found is not None and wanted
+    both = found is not None and (is_ours(found) if pytorch is None else pytorch)
     return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
 
 
