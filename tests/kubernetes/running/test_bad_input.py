@@ -5,11 +5,14 @@ can see: it answers with a condition and an Event, and goes on as soon as things
 """
 
 import base64
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kubernetes.plane.api import MERGE, Json
+from tests.kubernetes.running.guide_git import Repository, served
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.observations import (
     fill_quota,
@@ -193,14 +196,22 @@ def token_of(jobs: Jobs) -> bytes:
     return base64.b64decode(secret["data"]["token"])
 
 
-def test_code_that_cannot_be_fetched_yet_says_why(jobs: Jobs):
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_code_that_cannot_be_fetched_yet_says_why_and_is_fetched_later(jobs: Jobs, tmp_path: Path):
+    repository = Repository(tmp_path)
+    commit = repository.commit()
     fill_quota(jobs)
-    sync = {"mode": "git", "source": "http://127.0.0.1:9/code.git"}
-    jobs.create(wrong(jobs, "code", sync=sync))
-    wait_said(jobs, "Pending", "its code is not fetched yet: ")
-    jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
-    found = jobs.wait_phase("code", "Failed")
-    assert "its code could not be fetched: " in condition(found, "Failed")["message"]
+    with served(str(repository.folder), repository.served) as source:
+        [there] = repository.served.iterdir()
+        away = there.rename(tmp_path / "away")
+        jobs.create(wrong(jobs, "code", workers=1, sync={"mode": "git", "source": source}))
+        wait_said(jobs, "Pending", "its code is not fetched yet: ")
+        jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
+        wait_said(jobs, "Pending", "; trying again")
+        away.rename(there)
+        jobs.wait_workers("code", 1)
+    log = jobs.cluster.log(jobs.namespace, "code-worker-0", container="midflight-code")
+    assert log.startswith(commit)
 
 
 def test_things_of_somebody_else_are_left_alone_and_named(jobs: Jobs):
