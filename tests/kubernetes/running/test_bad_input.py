@@ -214,6 +214,30 @@ def test_code_that_cannot_be_fetched_yet_says_why_and_is_fetched_later(jobs: Job
     assert log.startswith(commit)
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_quota_on_limits_lets_pods_in_whose_own_containers_have_limits(
+    jobs: Jobs, tmp_path: Path
+):
+    """The containers that prepare a pod had none, so no pod could be created."""
+    meta = {"name": "limits", "namespace": jobs.namespace}
+    hard = {"limits.cpu": "9", "limits.memory": "9Gi"}
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    jobs.create({**kind, "metadata": meta, "spec": {"hard": hard}})
+    enforced = jobs.cluster.wait_for(
+        "ResourceQuota", jobs.namespace, "limits", lambda quota: quota.get("status", {}).get("hard")
+    )
+    assert enforced["status"]["hard"] == hard
+    repository = Repository(tmp_path)
+    repository.commit()
+    with served(str(repository.folder), repository.served) as source:
+        limited = wrong(jobs, "limited", workers=1, sync={"mode": "git", "source": source})
+        for role in ("launcher", "worker"):
+            resources = container(limited, role).setdefault("resources", {})
+            resources.setdefault("limits", {}).update(cpu="1", memory="1Gi")
+        jobs.create(limited)
+        jobs.wait_workers("limited", 1)
+
+
 def test_things_of_somebody_else_are_left_alone_and_named(jobs: Jobs):
     meta = {"name": "taken-config", "namespace": jobs.namespace}
     jobs.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "b"}})
