@@ -102,10 +102,14 @@ simulate: $(STAMP) ## run the core under simulated faults (ARGS="--seeds 0:2000 
 fuzz: $(STAMP) ## feed damaged input to everything that reads (COUNT=10000000 takes a night)
 	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(or $(SEED),0)
 
+# What images run that have an older Python than this one; see src/midflight/python310.py.
+PROVIDED := $(addprefix src/midflight/, *.py agent cli compat coordinator protocol run runtime shims/*.py store)
+
 lint: $(STAMP) ## check style, format, types and import contracts
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(BIN)/mypy --python-version 3.10 $(PROVIDED)
 	@$(BIN)/lint-imports --no-logo
 
 format: $(STAMP) ## put the code into shape

@@ -2,7 +2,7 @@
 
 An init container calls it with a volume that the job's containers mount as well. DIR/midflight is
 the package and DIR/bin the commands: PYTHONPATH=DIR and DIR/bin in front of PATH is all that Python
-3.11 or later needs to run agents, launchers and drop-ins, which are made of the standard library
+3.10 or later needs to run agents, launchers and drop-ins, which are made of the standard library
 alone. Both names change in one step each, so nobody ever finds half of one.
 """
 
@@ -14,10 +14,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from midflight.python310 import RUN_MODULE
+
 PACKAGE = Path(__file__).resolve().parent
 SHIMS = PACKAGE / "shims" / "bin"
 COMMANDS = ("midflight", "arena")
-_SCRIPT = '#!/bin/sh\nexec "${MIDFLIGHT_PYTHON:-python3}" -P -m midflight.cli.main "$@"\n'
+_SCRIPT = f"""#!/bin/sh
+exec "${{MIDFLIGHT_PYTHON:-python3}}" -c "{RUN_MODULE}" midflight.cli.main "$@"
+"""
 _READABLE = 0o644  # whoever runs the job may be another user than whoever copied
 _RUNNABLE = 0o755
 

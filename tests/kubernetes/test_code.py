@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from midflight.kubernetes.names import NO_SUCH_COMMIT
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.pod import render
@@ -99,7 +100,7 @@ def test_what_is_not_there_is_said_in_one_line(source: Path, tmp_path: Path) -> 
     obj = job_object(source, branch="none")
     pod = code_pod(obj, job_of(obj), PodDefaults())
     done = run(pod["spec"]["containers"][0], tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == NO_SUCH_COMMIT
     assert done.stderr.splitlines()[-1].endswith("has no branch, tag or commit none")
     assert pod["spec"]["containers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
 

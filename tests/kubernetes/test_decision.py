@@ -9,6 +9,7 @@ from midflight.controller.handle import handle
 from midflight.controller.orders import orders
 from midflight.controller.spec import Spec, Sync
 from midflight.controller.state import Cluster, Code, Job, Phase, Stage
+from midflight.kubernetes import names
 from midflight.kubernetes.operator.decision import NO_SCRIPT, Decision
 from midflight.kubernetes.operator.observed import Observed
 from midflight.kubernetes.resources.status import Saved, scaler_status
@@ -221,6 +222,26 @@ def test_the_commit_is_what_the_code_pod_left_as_its_last_word():
     assert look.job is not None
     assert look.job.phase is Phase.FAILED
     assert "no such repository" in look.job.reason
+
+
+def test_code_that_is_not_fetched_yet_is_waited_for_unless_it_is_not_there():
+    """A source that was away for more than ten seconds failed the job."""
+    job = replace(running(instances={}), phase=Phase.PENDING, code=Code.FETCHING)
+    job = replace(job, spec=spec(sync=Sync("git", "https://example.org/x.git")))
+    tried = replace(pod("demo-code", tried=128, message="a\nno route to host\n"), role="code")
+    look = decide(job, pods={"demo-code": tried})
+    assert look.job is not None
+    assert look.job.code is Code.FETCHING
+    assert [each.message for each in look.records] == [
+        "its code is not fetched yet: no route to host; trying again"
+    ]
+    absent = replace(tried, tried=names.NO_SUCH_COMMIT, message="no branch mian")
+    look = decide(job, pods={"demo-code": absent})
+    assert look.job is not None
+    assert (look.job.phase, look.job.reason) == (
+        Phase.FAILED,
+        "its code could not be fetched: no branch mian",
+    )
 
 
 def test_a_lost_launcher_is_started_again_and_the_workers_are_left_alone():

@@ -3,21 +3,19 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 
 from midflight.kubernetes.operator import health
-from midflight.kubernetes.operator.health import MOST_JOBS, Figures, metrics, serve
+from midflight.kubernetes.operator.health import serve
 
-FIGURES = Figures(True, {"Running": 2}, 3, 4, 5, 6)
 Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 def run(story: Callable[[tuple[str, int]], Awaitable[None]], ready: bool = True) -> None:
     async def play() -> None:
         listen = socket.create_server(("127.0.0.1", 0))
-        task = asyncio.create_task(serve(listen, lambda: FIGURES, lambda: ready))
+        task = asyncio.create_task(serve(listen, lambda: "midflight_pods 3\n", lambda: ready))
         try:
             async with asyncio.timeout(20):
                 await story(listen.getsockname())
@@ -59,15 +57,6 @@ def test_a_request_has_its_answer(request_: bytes, status: bytes, body: bytes) -
         assert answer.startswith(b"HTTP/1.1 " + status) and body in answer
 
     run(story)
-
-
-def test_restarts_are_told_of_the_jobs_with_the_most_and_of_so_many_jobs_only() -> None:
-    jobs = {("team", f"job-{n}"): n for n in range(MOST_JOBS + 10)}
-    lines = metrics(replace(FIGURES, restarts=jobs)).splitlines()
-    found = [line for line in lines if line.startswith("midflight_job_restarts{")]
-    assert len(found) == MOST_JOBS
-    assert found[0] == 'midflight_job_restarts{namespace="team",job="job-509"} 509'
-    assert "midflight_job_restarts{" not in metrics(replace(FIGURES, restarts={("a", "b"): 0}))
 
 
 def test_an_operator_that_knows_nothing_yet_is_not_ready() -> None:

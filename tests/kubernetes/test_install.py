@@ -20,9 +20,11 @@ from midflight.cli.flags import VerbParser
 from midflight.cli.main import main
 from midflight.kubernetes import names
 from midflight.kubernetes.install import apply, inspection, manifests, rbac
-from midflight.kubernetes.operator import health, manager, pod_options
+from midflight.kubernetes.operator import manager, pod_options
 from midflight.kubernetes.operator.main import add_options
+from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.pods import PodDefaults, dependents
+from midflight.kubernetes.resources.labels import is_ours
 from tests.kubernetes.job_objects import job_of, training_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +124,7 @@ def test_everything_can_be_told_from_what_others_have_made() -> None:
     labels = [one["metadata"]["labels"] for one in WHOLE]
     assert all(one[names.MANAGED_BY] == names.MANAGER for one in labels)
     # A namespace that was there before is marked and not claimed.
-    assert not apply.is_ours(of_kind(NARROW, "Namespace", "team-a"))
+    assert not is_ours(of_kind(NARROW, "Namespace", "team-a"))
 
 
 def test_pods_of_jobs_let_the_operator_in() -> None:
@@ -320,7 +322,8 @@ def test_everything_in_deploy_is_used_and_everything_used_is_there() -> None:
             target = (file.parent / path).resolve()
             assert target.exists(), f"{file} names {path}"
             used.add(target / "kustomization.yaml" if target.is_dir() else target)
-    there = {path.resolve() for path in DEPLOY.rglob("*.yaml")}
+    chart = set((DEPLOY / "chart").rglob("*.yaml"))  # see test_chart.py
+    there = {path.resolve() for path in {*DEPLOY.rglob("*.yaml")} - chart}
     tops = {DEPLOY / "overlays" / name / "kustomization.yaml" for name in OVERLAYS}
     assert there - used - tops == set()
 
@@ -341,13 +344,18 @@ def test_an_overlay_becomes_valid_manifests_with_one_image(overlay: str) -> None
 def test_alarms_are_about_metrics_that_there_are() -> None:
     text = (DEPLOY / "overlays" / "monitoring" / "monitoring.yaml").read_text(encoding="utf-8")
     monitor, rules = yaml.safe_load_all(text)
-    told = health.metrics(health.Figures(True, {"Running": 1}, 1, 1, 1, 1))
+    told = Metrics().text(Figures(True, {"Running": 1}, 1, 1, 1, 1))
+    kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", told))
     for rule in rules["spec"]["groups"][0]["rules"]:
-        assert {*re.findall(r"midflight_\w+", rule["expr"])} <= {*told.split()}, rule["alert"]
+        for name in re.findall(r"midflight_\w+", rule["expr"]):
+            base = re.sub("_(bucket|count|sum)$", "", name)
+            assert kinds.get(name, kinds.get(base) == "histogram"), f"{rule['alert']}: {name}"
     service = of_kind(WHOLE, "Service", "midflight-operator-metrics")
     picked = monitor["spec"]["selector"]["matchLabels"]
     assert picked.items() <= service["metadata"]["labels"].items()
-    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    [endpoint] = monitor["spec"]["endpoints"]
+    assert endpoint["port"] == service["spec"]["ports"][0]["name"]
+    assert endpoint["honorLabels"], "`job` would be the name of the Service"
 
 
 def test_the_overlay_for_old_clusters_is_what_would_be_installed_there() -> None:

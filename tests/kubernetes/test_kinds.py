@@ -31,7 +31,8 @@ def kinds_with(*answers: Any) -> tuple[str, ...]:
 
 
 def test_pytorchjobs_are_run_where_their_definition_is_ours() -> None:
-    assert kinds_with(OURS) == BOTH
+    by_helm = {"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/part-of": "midflight"}
+    assert kinds_with(OURS) == kinds_with({"metadata": {"labels": by_helm}}) == BOTH
     assert kinds_with(THEIRS) == kinds_with(None) == (names.TRAININGJOB,)
 
 

@@ -1,16 +1,19 @@
 """What a pod may do, by its template, its job and its cluster; and images that are too old."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from midflight.kubernetes import names
 from midflight.kubernetes.operator.observed import sighting
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
 from midflight.kubernetes.pods.security import notes
 from midflight.kubernetes.resources.pod import read_pod
+from midflight.provide import provide
 from tests.kubernetes.job_objects import (
     job_of,
     pod_spec,
@@ -28,6 +31,7 @@ from tests.kubernetes.rendered_pods import (
     security,
     worker,
 )
+from tests.pythons import find_python
 
 # --- security -------------------------------------------------------------------------------------
 
@@ -155,7 +159,30 @@ def test_an_image_without_a_recent_python_says_so_in_its_last_line(
         pod["status"] = {"phase": "Failed", "containerStatuses": [{"name": "et", "state": ended}]}
         seen = sighting(read_pod(pod))
         assert seen.unusable
-        assert said in seen.reason and "Midflight needs Python 3.11" in seen.reason
+        assert said in seen.reason and "Midflight needs Python 3.10" in seen.reason
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9", "3.10"])
+def test_a_python_is_refused_if_midflight_cannot_run_on_it_and_only_then(
+    version: str, tmp_path: Path
+) -> None:
+    python = find_python(version) or pytest.skip(f"there is no Python {version} here")
+    provide(tmp_path)
+    words = main(worker(training_job(), site=SITE))["command"]
+    script = words[2].replace(names.RUNTIME_DIR, str(tmp_path))
+    done = subprocess.run(
+        ["sh", "-c", script, *words[3:7], "--help"],
+        env={"PATH": f"{python.parent}:{os.defpath}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if version == "3.10":
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "--join-timeout" in done.stdout
+    else:
+        assert done.returncode == 78
+        assert f"has Python {version}." in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_recent_python_runs_the_command_and_a_torchrun_of_the_image_is_not_asked() -> None:
@@ -163,4 +190,4 @@ def test_a_recent_python_runs_the_command_and_a_torchrun_of_the_image_is_not_ask
     found = subprocess.run([*words[:3], "echo", "runs"], capture_output=True, text=True)
     assert (found.returncode, found.stdout) == (0, "runs\n")
     obj = pytorch_job(TORCHRUN, elasticPolicy=ELASTIC)
-    assert "3, 11" not in main(chief(obj, PodDefaults("midflight:1")))["command"][2]
+    assert "3, 10), " not in main(chief(obj, PodDefaults("midflight:1")))["command"][2]

@@ -12,6 +12,7 @@ import yaml
 
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.code import code_pod
+from midflight.python310 import RUN_MODULE
 from tests.kubernetes.job_objects import (
     Json,
     job_of,
@@ -206,7 +207,7 @@ def test_a_worker_runs_an_agent_whatever_its_template_says() -> None:
     container = pod_spec(obj, "worker")["containers"][0]
     container.update({"command": ["sh", "-c", "/usr/sbin/sshd && sleep 365d"], "args": ["-x"]})
     found = main(worker(obj))
-    assert found["command"][:4] == ["python3", "-P", "-m", "midflight.agent"]
+    assert found["command"][:4] == ["python3", "-c", RUN_MODULE, "midflight.agent"]
     assert "args" not in found
 
 
@@ -221,7 +222,7 @@ def test_a_command_with_a_launcher_of_its_own_runs_as_it_is() -> None:
     words = main(chief(training_job(["bash", "-c", "cd x && horovodrun -np 2 python t.py"])))[
         "command"
     ]
-    assert words[:4] == ["python3", "-P", "-m", "midflight.shims"]
+    assert words[:4] == ["python3", "-c", RUN_MODULE, "midflight.shims"]
     assert words[4:] == ["bash", "-c", "cd x && horovodrun -np 2 python t.py"]
 
 
@@ -236,7 +237,7 @@ def test_a_plain_command_becomes_a_run_over_all_workers() -> None:
 
 def test_who_knows_better_says_where_the_command_runs() -> None:
     words = main(chief(training_job(PLAIN, runIn="launcher")))["command"]
-    assert words == ["python3", "-P", "-m", "midflight.shims", *PLAIN]
+    assert words == ["python3", "-c", RUN_MODULE, "midflight.shims", *PLAIN]
 
 
 def test_references_to_variables_in_words_are_left_for_kubernetes() -> None:
@@ -267,7 +268,7 @@ def test_the_runtime_is_put_in_front_of_the_images_own_python_path() -> None:
     words = main(pod)["command"]
     assert words[:2] == ["sh", "-c"]
     assert 'PYTHONPATH="/opt/midflight${PYTHONPATH:+:$PYTHONPATH}"' in words[2]
-    assert words[3:5] == ["python3", "-P"]
+    assert words[3:5] == ["python3", "-c"]
     [provider] = pod["spec"]["initContainers"]
     assert provider["command"] == ["midflight-provide", "/opt/midflight"]
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from midflight import backoff
+from midflight import async_timeout, backoff
 from midflight.agent.outbox import Outbox
 from midflight.agent.settings import Settings
 from midflight.deadlines import AGENT_BEAT, DIAL, LINE_SILENCE
@@ -72,7 +72,7 @@ class Link:
         if self._wire is None:
             return
         with contextlib.suppress(TimeoutError, ConnectionLost):
-            async with asyncio.timeout(patience):
+            async with async_timeout.timeout(patience):
                 while self._outbox:
                     self._wire.send(self._outbox.take())
                 await self._wire.finish()
@@ -102,7 +102,7 @@ class Link:
         while True:
             where = settings.coordinator
             try:
-                async with asyncio.timeout(DIAL):
+                async with async_timeout.timeout(DIAL):
                     return await dial(where, "agent", settings.name, settings.secret)
             except ProtocolError as error:
                 if not insist:
@@ -140,7 +140,7 @@ class Link:
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
-            async with asyncio.timeout(LINE_SILENCE):
+            async with async_timeout.timeout(LINE_SILENCE):
                 return await wire.receive()
         except TimeoutError:
             raise ConnectionLost(f"no message for {LINE_SILENCE:g} s") from None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from midflight import descriptors, prctl
+from midflight import async_timeout, descriptors, prctl
 from midflight.agent import guard
 from midflight.processes import kill_group, pids, send_signal, state
 
@@ -95,7 +95,7 @@ class Processes:
                 kill_group(pid)
         self._close_guard_pipe()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with async_timeout.timeout(patience):
                 while self._children:
                     self._empty.clear()
                     await self._empty.wait()

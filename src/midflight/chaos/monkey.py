@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from midflight import async_timeout
 from midflight.backoff import LOOK
 from midflight.chaos.choice import CUT, OVER, RESIZE, SLOW, STOP, Member, Seen, Strike, choose, rest
 from midflight.chaos.processes import is_member
@@ -90,7 +91,7 @@ class Monkey:
     async def _first_step(self) -> Seen:
         """A training in which nothing moves cannot be seen to go on."""
         try:
-            async with asyncio.timeout(self._plan.patience):
+            async with async_timeout.timeout(self._plan.patience):
                 recovery = Recovery(Strike(""), 0.0)
                 while not recovery.complete:
                     seen = await self._look()

@@ -25,6 +25,7 @@ from midflight.errors import MidflightError, NotFound, Unreachable
 from midflight.home import home
 from midflight.protocol.messages import Status
 from midflight.protocol.views import JobView
+from midflight.python310 import RUN_MODULE
 from midflight.run.dial import call_async
 from midflight.run.hosted import hosted
 from midflight.run.record import OVER, last_status
@@ -177,6 +178,6 @@ def run_in_pod(namespace: str, job: str, words: Sequence[str]) -> int | None:
         raise
     command = (
         f'PYTHONPATH="{RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
-        f"exec python3 -P -m midflight.cli {shlex.join(words)}"
+        f'exec python3 -c "{RUN_MODULE}" midflight.cli {shlex.join(words)}'
     )
     return cluster.attach(found, found["chiefName"], "", ["sh", "-c", command])

@@ -5,8 +5,6 @@ about jobs, instances or attempts that are no more are stale, and change nothing
 done about the new state is for `orders.py` to say.
 """
 
-from typing import assert_never
-
 from midflight.controller import events, job_end, nodes, operations, roster
 from midflight.controller.commands import Record
 from midflight.controller.deadlines import deadlines_of
@@ -24,6 +22,7 @@ from midflight.controller.state import (
     Phase,
     Stage,
 )
+from midflight.python310 import assert_never
 
 
 def handle(cluster: Cluster, *told: events.Event) -> tuple[Cluster, tuple[Record, ...]]:

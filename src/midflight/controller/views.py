@@ -4,7 +4,7 @@ What is shown is what is: GPUs are counted from the instances that have them, an
 instance itself, and the duration of a job stops when the job does. Secrets are hidden.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from midflight.controller import roster
 from midflight.controller.commands import Record
@@ -171,7 +171,8 @@ def prunable(cluster: Cluster, namespace: str, since: float, now: float) -> list
 
 def time_text(at: float) -> str:
     """RFC 3339, in UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    text = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def _time_or_none(at: float | None) -> str | None:

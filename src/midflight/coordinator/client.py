@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from midflight import backoff
+from midflight import async_timeout, backoff
 from midflight.deadlines import CLIENT_SILENCE, STATUS
 from midflight.errors import ConnectionLost, ProtocolError, RunOver, Unreachable, UsageError
 from midflight.protocol.messages import (
@@ -53,7 +53,7 @@ class CoordinatorClient:
     async def status(self) -> Status:
         """How the job does now; raises Unreachable if nobody answers soon."""
         try:
-            async with asyncio.timeout(STATUS):
+            async with async_timeout.timeout(STATUS):
                 wire = await self._call()
                 try:
                     wire.send(StatusRequested())
@@ -169,7 +169,7 @@ class _Attempt:
 
     async def _hear(self, wire: AsyncWire) -> object:
         try:
-            async with asyncio.timeout(CLIENT_SILENCE):
+            async with async_timeout.timeout(CLIENT_SILENCE):
                 message = await wire.receive()
         except TimeoutError:
             raise ConnectionLost(f"no message for {CLIENT_SILENCE:g} s") from None

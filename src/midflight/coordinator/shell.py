@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable
 
+from midflight import async_timeout
 from midflight.coordinator.core import commands as do
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
@@ -234,7 +235,7 @@ class Shell:
             return 29500  # nobody will use it
         first = command.world.members[0].host if command.world else ""
         try:
-            async with asyncio.timeout(PORT_SECONDS):
+            async with async_timeout.timeout(PORT_SECONDS):
                 return await self.peers.find_port(first)
         except (TimeoutError, KeyError):
             return 29500
@@ -243,7 +244,7 @@ class Shell:
         grace = 1.0 if code == 0 else 2.0
         self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete", code))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(AGENTS_LEAVE):
+            async with async_timeout.timeout(AGENTS_LEAVE):
                 await self.peers.agents_gone()
         await self._save_the_end()
         self._finish(code)
@@ -251,7 +252,7 @@ class Shell:
     async def _save_the_end(self) -> None:
         """The launcher believes the store: a job whose end is not there would be taken up again."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_SAVE_SECONDS):
+            async with async_timeout.timeout(LAST_SAVE_SECONDS):
                 await self._save_once()
                 while durable(self.state) != self._saved and not self.over.done():
                     await self._save_once()

@@ -21,6 +21,7 @@ JOB_TYPES = {kind: name for name, kind in JOB_KINDS.items()}
 
 OURS = "midflight.dev"
 MANAGER = "midflight"
+PART_OF = "app.kubernetes.io/part-of"
 MANAGED_BY = "app.kubernetes.io/managed-by"  # MANAGER: ours to look after
 JOB = f"{OURS}/job"  # label of whatever belongs to a job: the job's name
 KIND = f"{OURS}/kind"  # label of pods: etjob | pytorchjob
@@ -62,6 +63,7 @@ JOB_DIR = "/var/run/midflight"  # a pod's own, gone with it
 RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
 CODE_DIR = "/code"
 UNUSABLE, UNUSABLE_IMAGE = 78, "midflight: this image"  # exit code, and how its last line begins
+NO_SUCH_COMMIT = 66  # exit code where the source has no branch, tag or commit of that name
 
 # --- a job's own objects --------------------------------------------------------------------------
 

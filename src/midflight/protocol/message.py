@@ -6,7 +6,9 @@ is the same for every class, so they are written once.
 """
 
 from dataclasses import FrozenInstanceError, dataclass, fields
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
+
+from midflight.python310 import dataclass_transform
 
 T = TypeVar("T")
 

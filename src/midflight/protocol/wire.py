@@ -12,6 +12,7 @@ import socket
 import struct
 import zlib
 
+from midflight import async_timeout
 from midflight.deadlines import HANDSHAKE
 from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
 from midflight.protocol import codec
@@ -201,7 +202,7 @@ async def accept(wire: AsyncWire, secret: bytes, run: str = "") -> Hello:
     """The coordinator's side of the handshake."""
     challenge = new_challenge()
     wire.send(challenge)
-    async with asyncio.timeout(HANDSHAKE):
+    async with async_timeout.timeout(HANDSHAKE):
         try:
             session = check_hello(await wire.receive(), challenge, secret, run)
         except ProtocolError as error:
@@ -221,7 +222,7 @@ async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
     """Open and authenticate a wire from an asyncio process."""
     host, port = split_address(address)
     try:
-        async with asyncio.timeout(HANDSHAKE):
+        async with async_timeout.timeout(HANDSHAKE):
             reader, writer = await asyncio.open_connection(host, port)
     except (OSError, TimeoutError) as error:
         raise Unreachable(f"nobody answers at {address}: {error}") from None
@@ -230,7 +231,7 @@ async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
         wire.abort()  # a free port of our own range, dialled by chance from that very port
         raise Unreachable(f"nobody answers at {address}")
     try:
-        async with asyncio.timeout(HANDSHAKE):
+        async with async_timeout.timeout(HANDSHAKE):
             session = answer_challenge(await wire.receive(), _greeting(role, name), secret)
             wire.send(session.hello)
             check_welcome(await wire.receive(), session, secret)

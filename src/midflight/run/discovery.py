@@ -8,6 +8,7 @@ failure matters is the caller's decision.
 import asyncio
 import contextlib
 
+from midflight import async_timeout
 from midflight.deadlines import CHILD_KILLED
 from midflight.errors import JobFailed, ScriptFailed, UsageError
 from midflight.processes import kill_group
@@ -38,7 +39,7 @@ class Discovery:
             asyncio.gather(_read(process, process.stdout), _read(process, process.stderr))
         )
         try:
-            async with asyncio.timeout(self._limit):
+            async with async_timeout.timeout(self._limit):
                 stdout, stderr = await asyncio.shield(reading)
                 code = await process.wait()
         except TimeoutError:
@@ -46,7 +47,7 @@ class Discovery:
         finally:
             kill_group(process.pid)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHILD_KILLED):
+                async with async_timeout.timeout(CHILD_KILLED):
                     await reading  # asyncio sees a process end only when its pipes are drained
                     await process.wait()
         return self._judge(code, stdout, stderr)

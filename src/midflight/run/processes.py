@@ -18,6 +18,7 @@ from typing import Protocol
 import midflight
 from midflight.backoff import LOOK_RARELY
 from midflight.processes import command_line
+from midflight.python310 import module_words
 
 
 class Child(Protocol):
@@ -54,9 +55,7 @@ async def start_module(
     What others must not see goes into `variables`: arguments are shown to every user.
     """
     return await asyncio.create_subprocess_exec(
-        *_python(),
-        "-m",
-        module,
+        *_words(module),
         *arguments,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL if quiet else None,
@@ -83,7 +82,8 @@ def describe_end(code: int) -> str:
         return f"was killed by signal {-code}"
 
 
-def _python() -> list[str]:
-    """This interpreter; it must not take a file in the current folder for a module of its own."""
+def _words(module: str) -> list[str]:
+    """It must not take a file in the current folder for a module of its own."""
     package = Path(midflight.__file__).resolve().parent
-    return [sys.executable] if package.parent == Path.cwd() else [sys.executable, "-P"]
+    beside = package.parent == Path.cwd()
+    return [sys.executable, "-m", module] if beside else module_words(module)

@@ -63,7 +63,7 @@ def _run_script(path: str, main: types.ModuleType) -> None:
 
 
 def _put_first_on_path(folder: str) -> None:
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, folder)
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,9 @@ from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.session import Options, Session
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.values import Values
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
 
 LOG_SECONDS = 1.0
 
@@ -80,7 +83,7 @@ class Job:
             for optimizer in self._session.optimizers
         ]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         try:
             self._session.start()
         except BaseException as error:
@@ -180,7 +183,7 @@ class Job:
         global_batch_size: int,
         epochs: int | None = None,
         plan: Mapping[str, Any] | None = None,
-        **loader: Unpack[LoaderOptions],
+        **loader: "Unpack[LoaderOptions]",
     ) -> Iterator[Batch]:
         """This member's share of each step's global batch, which is the same at any size.
 

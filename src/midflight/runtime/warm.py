@@ -33,7 +33,7 @@ _ADOPTION_SECONDS = 5.0
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     agent = int(sys.argv[2])
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]  # the current folder; a member gets its own first entry
     threads = preload()
     line = serve(control)

@@ -9,7 +9,10 @@ StoreUnavailable after the patience the store was opened with.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # What etcd takes by default, with room for the key and the rest of the request.
 MAX_VALUE = 1024 * 1024
@@ -82,7 +85,7 @@ class Store(Protocol):
         """Wakes whoever waits, with a StoreError. Leases are left to run out."""
         ...
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:

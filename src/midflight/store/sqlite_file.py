@@ -5,6 +5,7 @@ user's alone (mode 0600; SQLite gives the files beside it the same). Every error
 here as one line that names the file and what to do; nothing of SQLite's own gets out.
 """
 
+import enum
 import os
 import random
 import sqlite3
@@ -19,6 +20,21 @@ from midflight.errors import StoreError, StoreUnavailable
 
 SCHEMA: Final = 1
 APPLICATION: Final = 0x4D_46_4C_54  # "MFLT", marks the file as ours
+
+
+class Code(enum.IntEnum):
+    """SQLite's own, which `sqlite3` has since Python 3.11."""
+
+    ERROR = 1
+    PERM = 3
+    BUSY = 5
+    LOCKED = 6
+    READONLY = 8
+    CORRUPT = 11
+    FULL = 13
+    CANTOPEN = 14
+    NOTADB = 26
+
 
 _TABLES = (
     "CREATE TABLE entries"
@@ -40,20 +56,21 @@ _making_file = threading.Lock()
 
 def explain(path: str, error: sqlite3.Error) -> StoreError:
     """The one line a user gets to see."""
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    guessed = Code.BUSY if "is locked" in str(error) else Code.ERROR
+    code = getattr(error, "sqlite_errorcode", guessed) & 0xFF
     match code:
-        case sqlite3.SQLITE_FULL:
+        case Code.FULL:
             return StoreError(f"store {path}: the disk is full; free some space and try again")
-        case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT:
+        case Code.NOTADB | Code.CORRUPT:
             return StoreError(
                 f"store {path}: wanted a Midflight store, found a damaged or foreign file"
                 f" ({error}); move it away, or choose another path"
             )
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+        case Code.BUSY | Code.LOCKED:
             return StoreUnavailable(
                 f"store {path}: another process keeps it locked; look for one that is stopped"
             )
-        case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM:
+        case Code.CANTOPEN | Code.READONLY | Code.PERM:
             return StoreError(
                 f"store {path}: cannot be opened for writing ({error});"
                 " choose a file in a folder that exists and is yours"

@@ -33,3 +33,27 @@ def served(repository: str, folder: Path) -> Iterator[str]:
 class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Nobody reads it."""
+
+
+class Repository:
+    """One whose branch moves on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "code"
+        self.served = folder / "served"
+        self.folder.mkdir()
+        self._git("init", "--quiet", "--initial-branch=main")
+
+    def commit(self) -> str:
+        self._git("commit", "--quiet", "--allow-empty", "-m", "next")
+        copy = self.served / "code.git"
+        if copy.exists():
+            self._git("push", "--quiet", str(copy), "main")
+            subprocess.run(["git", "update-server-info"], cwd=copy, check=True, timeout=60)
+        return self._git("rev-parse", "HEAD")
+
+    def _git(self, *words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = ["git", *who, "-C", str(self.folder), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout.strip()

@@ -1,9 +1,12 @@
 """Operators as processes: started beside the test cluster, killed, and started again."""
 
 import os
+import re
 import sys
+import urllib.request
 from pathlib import Path
 
+from tests.kubernetes.metric_text import Samples, parsed
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.daemons import Daemon
 
@@ -42,11 +45,19 @@ class Operators:
         command = [sys.executable, "-m", "midflight.cli", "operator", "run", "--verbose"]
         command += ["--config", str(self._plane.kubeconfig), "--identity", name]
         command += ["--lease-namespace", NAMESPACE, "--node-loss", str(NODE_LOSS)]
+        command += ["--listen", "127.0.0.1:0"]
         self._running[name] = Daemon(name, command, self.log(name), dict(os.environ))
         return name
 
     def log(self, name: str) -> Path:
         return self._plane.folder / f"{name}.log"
+
+    def metrics(self) -> Samples:
+        """Of the one that leads."""
+        found = re.search(r"listens on (\S+)", self.log(self.leader).read_text())
+        assert found is not None
+        with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30) as answer:
+            return parsed(answer.read().decode())
 
     def kill(self, name: str) -> None:
         self._running.pop(name).kill()

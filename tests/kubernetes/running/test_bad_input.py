@@ -5,11 +5,14 @@ can see: it answers with a condition and an Event, and goes on as soon as things
 """
 
 import base64
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kubernetes.plane.api import MERGE, Json
+from tests.kubernetes.running.guide_git import Repository, served
 from tests.kubernetes.running.jobs import JOB, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.observations import (
     fill_quota,
@@ -193,14 +196,46 @@ def token_of(jobs: Jobs) -> bytes:
     return base64.b64decode(secret["data"]["token"])
 
 
-def test_code_that_cannot_be_fetched_yet_says_why(jobs: Jobs):
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_code_that_cannot_be_fetched_yet_says_why_and_is_fetched_later(jobs: Jobs, tmp_path: Path):
+    repository = Repository(tmp_path)
+    commit = repository.commit()
     fill_quota(jobs)
-    sync = {"mode": "git", "source": "http://127.0.0.1:9/code.git"}
-    jobs.create(wrong(jobs, "code", sync=sync))
-    wait_said(jobs, "Pending", "its code is not fetched yet: ")
-    jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
-    found = jobs.wait_phase("code", "Failed")
-    assert "its code could not be fetched: " in condition(found, "Failed")["message"]
+    with served(str(repository.folder), repository.served) as source:
+        [there] = repository.served.iterdir()
+        away = there.rename(tmp_path / "away")
+        jobs.create(wrong(jobs, "code", workers=1, sync={"mode": "git", "source": source}))
+        wait_said(jobs, "Pending", "its code is not fetched yet: ")
+        jobs.cluster.delete("ResourceQuota", jobs.namespace, "full")
+        wait_said(jobs, "Pending", "; trying again")
+        away.rename(there)
+        jobs.wait_workers("code", 1)
+    log = jobs.cluster.log(jobs.namespace, "code-worker-0", container="midflight-code")
+    assert log.startswith(commit)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_quota_on_limits_lets_pods_in_whose_own_containers_have_limits(
+    jobs: Jobs, tmp_path: Path
+):
+    """The containers that prepare a pod had none, so no pod could be created."""
+    meta = {"name": "limits", "namespace": jobs.namespace}
+    hard = {"limits.cpu": "9", "limits.memory": "9Gi"}
+    kind = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    jobs.create({**kind, "metadata": meta, "spec": {"hard": hard}})
+    enforced = jobs.cluster.wait_for(
+        "ResourceQuota", jobs.namespace, "limits", lambda quota: quota.get("status", {}).get("hard")
+    )
+    assert enforced["status"]["hard"] == hard
+    repository = Repository(tmp_path)
+    repository.commit()
+    with served(str(repository.folder), repository.served) as source:
+        limited = wrong(jobs, "limited", workers=1, sync={"mode": "git", "source": source})
+        for role in ("launcher", "worker"):
+            resources = container(limited, role).setdefault("resources", {})
+            resources.setdefault("limits", {}).update(cpu="1", memory="1Gi")
+        jobs.create(limited)
+        jobs.wait_workers("limited", 1)
 
 
 def test_things_of_somebody_else_are_left_alone_and_named(jobs: Jobs):

@@ -1,11 +1,11 @@
-"""A real scheduler takes a worker's place away for a pod of higher priority, and gives it back."""
+"""Workers that the cluster takes away: its scheduler for what is more important, and a drain."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.plane.api import Json
+from tests.kubernetes.plane.api import ApiError, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_terminal import ClusterTerminal
 from tests.kubernetes.running.jobs import OUT, SLEEP, Jobs, condition
@@ -93,3 +93,42 @@ def test_a_preempted_worker_leaves_between_two_steps_and_returns_when_there_is_r
 def running(job: Json) -> str:
     """What the job says of itself while it runs."""
     return str(condition(job, "Running").get("message", ""))
+
+
+# --- a drain --------------------------------------------------------------------------------------
+
+
+def evict(jobs: Jobs, pod: str) -> None:
+    """As `kubectl drain` does it; an ApiError of status 429 is the budget's no."""
+    meta = {"name": pod, "namespace": jobs.namespace}
+    body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": meta}
+    path = jobs.cluster.path("Pod", jobs.namespace, pod)
+    jobs.cluster.api.call("POST", f"{path}/eviction", body)
+
+
+def wait_allowed(jobs: Jobs, count: int) -> None:
+    """So many evictions, as the cluster's own controller has it."""
+    jobs.cluster.wait_for(
+        "PodDisruptionBudget",
+        jobs.namespace,
+        "idle",
+        lambda budget: budget.get("status", {}).get("disruptionsAllowed") == count,
+    )
+
+
+def test_a_drain_goes_down_to_what_the_job_needs_though_no_other_node_has_room(jobs: Jobs) -> None:
+    """It never ended: the budget was for all workers that were wanted."""
+    jobs.idle(workers=3, least=1)
+    jobs.wait_workers("idle", 3)
+    for name in jobs.cluster.nodes.names:
+        jobs.cluster.patch("Node", "", name, {"spec": {"unschedulable": True}})
+    before = uids(jobs)
+    for left in (2, 1):
+        wait_allowed(jobs, left)
+        evict(jobs, f"idle-worker-{left}")
+    wait_allowed(jobs, 0)
+    with pytest.raises(ApiError, match="429"):
+        evict(jobs, "idle-worker-0")
+    assert uids(jobs)["idle-worker-0"] == before["idle-worker-0"]
+    jobs.cluster.nodes.uncordon()
+    jobs.wait_workers("idle", 3)

@@ -6,7 +6,6 @@ from a few lines of Python.
 
 import json
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from midflight.kubernetes import names
 from midflight.kubernetes.names import SYNC
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
-from tests.kubernetes.running.guide_git import served
+from tests.kubernetes.running.guide_git import Repository, served
 from tests.kubernetes.running.jobs import SECONDS, SLEEP, Jobs, condition, quick
 from tests.kubernetes.running.observations import CRD, attempt, uids, wait_said
 from tests.kubernetes.running.operators import Operators
@@ -219,30 +218,6 @@ def replicas(job: Json) -> int:
 
 
 # --- its code -------------------------------------------------------------------------------------
-
-
-class Repository:
-    """One whose branch moves on."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "code"
-        self.served = folder / "served"
-        self.folder.mkdir()
-        self._git("init", "--quiet", "--initial-branch=main")
-
-    def commit(self) -> str:
-        self._git("commit", "--quiet", "--allow-empty", "-m", "next")
-        copy = self.served / "code.git"
-        if copy.exists():
-            self._git("push", "--quiet", str(copy), "main")
-            subprocess.run(["git", "update-server-info"], cwd=copy, check=True, timeout=60)
-        return self._git("rev-parse", "HEAD")
-
-    def _git(self, *words: str) -> str:
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-        command = ["git", *who, "-C", str(self.folder), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        return done.stdout.strip()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.kubernetes.metric_text import value
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.running.jobs import JOB, Jobs, condition
 from tests.kubernetes.running.observations import uids
+from tests.kubernetes.running.operators import Operators
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -30,7 +32,9 @@ def scaled(jobs: Jobs, kind: str, name: str) -> str:
     return f"{word}: {condition(ended, word)['message']}"
 
 
-def test_objects_and_kubectl_scale_and_the_spec_say_the_same(jobs: Jobs, kubectl: Any):
+def test_objects_and_kubectl_scale_and_the_spec_say_the_same(
+    jobs: Jobs, kubectl: Any, operators: Operators
+):
     jobs.idle("idle", workers=1)
     jobs.wait_workers("idle", 1)
     place = ("-n", jobs.namespace)
@@ -45,6 +49,11 @@ def test_objects_and_kubectl_scale_and_the_spec_say_the_same(jobs: Jobs, kubectl
     assert shown[:4] == ["idle", "Running", "3", "3"]
     shown = kubectl(*place, "get", "scalein,scaleout", "--no-headers").stdout
     assert shown.count("ScaleSucceeded") == 2
+    told, job = operators.metrics(), {"namespace": jobs.namespace, "job": "idle"}
+    for kind, count in (("scaleout", 2), ("scalein", 1)):
+        labels = {**job, "kind": kind, "outcome": "succeeded"}
+        assert value(told, "midflight_scale_duration_seconds_count", **labels) == count
+    assert value(told, "midflight_reconcile_duration_seconds_count", **job) > 3
 
 
 def test_a_scaleout_without_room_is_taken_back_or_keeps_what_came(jobs: Jobs):

@@ -106,14 +106,15 @@ def _kinds(connection: "Connection", take_over: bool) -> Objects:
 
 def _placed(connection: "Connection", operator: Objects) -> Objects:
     """A namespace that somebody else has made is marked and not claimed."""
-    from midflight.kubernetes.install import apply, manifests
+    from midflight.kubernetes.install import manifests
+    from midflight.kubernetes.resources.labels import is_ours
 
     space, *others = operator
     there = connection.find_object(space)
     if there is not None and "deletionTimestamp" in there["metadata"]:
         name = space["metadata"]["name"]
         raise Refused(f"the namespace {name} is being deleted; try again when it is gone")
-    if there is not None and not apply.is_ours(there):
+    if there is not None and not is_ours(there):
         space = manifests.marked(space["metadata"]["name"])
     return [space, *others]
 

@@ -7,7 +7,7 @@ another, the agents that are left are killed, and the run counts as over.
 import asyncio
 from collections.abc import Sequence
 
-from midflight import durations
+from midflight import async_timeout, durations
 from midflight.backoff import LOOK
 from midflight.cli import flags, messages
 from midflight.cli.runs import client_of, known_run
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 async def _stop(folder: RunDir, timeout: float) -> None:
     reason = f"stopped by `{messages.program()} stop`"
-    async with asyncio.timeout(timeout):
+    async with async_timeout.timeout(timeout):
         while True:
             try:
                 await client_of(folder).stop(reason)

@@ -32,6 +32,7 @@ from midflight.console import exit_code_of, say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, MidflightError, UsageError
 from midflight.protocol.messages import Status
+from midflight.python310 import module_words
 from midflight.run.dial import call_async
 from midflight.run.interrupts import handled
 from midflight.run.record import last_status
@@ -127,7 +128,7 @@ class _Manager:
         environ = {**os.environ, **shims.environment(os.environ)}
         words = ["-q", "-w", "-config-server", self._client.url, "-name", self._name]
         words += ["-config-token-file", str(token_file), "-warm", str(self._values["warm"])]
-        program = [sys.executable, "-P", "-m", "midflight.compat.kungfu.run"]
+        program = module_words("midflight.compat.kungfu.run")
         self._job = subprocess.Popen([*program, *words, *command], env=environ)
         try:
             if self._went_on(cluster):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from midflight.errors import JobFailed
+from midflight.python310 import module_words
 from midflight.run.hosted import MEMBER
 
 __all__ = [
@@ -28,7 +29,7 @@ def launch_multiprocess(f: Callable[[int], Any], np: int) -> None:
 
         f(current_rank())
         sys.exit(0)
-    words = [sys.executable, "-P", "-m", "midflight.compat.kungfu.run", "-q", "-np", str(np)]
+    words = [*module_words("midflight.compat.kungfu.run"), "-q", "-np", str(np)]
     code = subprocess.run([*words, *sys.orig_argv]).returncode
     if code:
         raise JobFailed(f"the workers ended with exit code {code}")

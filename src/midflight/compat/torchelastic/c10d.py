@@ -17,6 +17,7 @@ import socket
 import time
 from dataclasses import replace
 
+from midflight import async_timeout
 from midflight.compat.torchelastic.hosted import Spreading
 from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Node
 from midflight.compat.torchelastic.places import (
@@ -158,7 +159,7 @@ class C10dMeeting:
             wire = await dial(other, "client", "torchrun", node.secret)
             wire.send(JobLives(node.door))
             try:
-                async with asyncio.timeout(1.0):
+                async with async_timeout.timeout(1.0):
                     await wire.finish()
             finally:
                 wire.abort()
@@ -237,7 +238,7 @@ async def _generation_at(door: str, secret: bytes) -> int:
     wire = await dial(door, "client", "torchrun", secret)
     try:
         wire.send(StatusRequested())
-        async with asyncio.timeout(1.0):
+        async with async_timeout.timeout(1.0):
             answer = await wire.receive()
     finally:
         wire.abort()

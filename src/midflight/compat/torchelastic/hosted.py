@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from midflight import async_timeout
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
@@ -107,7 +108,7 @@ class Hosted:
     async def retire(self, own: str) -> None:
         """Leave the job to the others, with the newest state, and nothing half done."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_RETIRE_SECONDS):
+            async with async_timeout.timeout(_RETIRE_SECONDS):
                 while not _is_settled(self.shell.state, own):  # noqa: ASYNC110 - no event for it
                     await asyncio.sleep(_LOOK_SECONDS)
                 await self.shell.save_now()

@@ -11,6 +11,7 @@ import enum
 import struct
 from dataclasses import dataclass
 
+from midflight import async_timeout
 from midflight.errors import MidflightError
 from midflight.protocol.messages import Challenge, JobLives, Refused
 from midflight.protocol.wire import (
@@ -53,7 +54,7 @@ async def call(address: str, patience: float) -> Seen:
     """Who answers there; with a line if it is a coordinator."""
     host, port = split_address(address)
     try:
-        async with asyncio.timeout(patience):
+        async with async_timeout.timeout(patience):
             reader, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return Seen(Answer.SILENT)
@@ -82,7 +83,7 @@ async def _first_word(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience: float
 ) -> Seen:
     try:
-        async with asyncio.timeout(patience):
+        async with async_timeout.timeout(patience):
             head = await reader.readexactly(_HEAD)
             body = await reader.readexactly(body_length(head, HANDSHAKE_LIMIT))
     except TimeoutError:

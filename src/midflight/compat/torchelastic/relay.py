@@ -9,6 +9,7 @@ dials again is connected with the next one.
 import asyncio
 import contextlib
 
+from midflight import async_timeout
 from midflight.compat.torchelastic.probe import Answer, Line, call
 from midflight.protocol.wire import tune
 
@@ -74,7 +75,7 @@ class Relay:
 
     async def _line(self) -> Line | None:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with async_timeout.timeout(_PATIENCE):
                 address = await self._seat.known()
         except TimeoutError:
             return None

@@ -6,7 +6,6 @@ them; nothing here depends on a clock but through `event.now`.
 """
 
 from dataclasses import replace
-from typing import assert_never
 
 from midflight.coordinator.core import (
     arrivals,
@@ -37,6 +36,7 @@ from midflight.coordinator.core.state import (
     ended,
 )
 from midflight.protocol.messages import Dismiss
+from midflight.python310 import assert_never
 from midflight.quantities import counted
 
 OWN_SIZES = ("growth", "shrink")  # people's requests come first

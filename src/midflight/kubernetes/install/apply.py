@@ -6,15 +6,15 @@ that was asked for. Which of the two a CRD of another operator is, is the caller
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from midflight.errors import NotFound, Refused, TimedOut
-from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.api.paths import of, word
+from midflight.kubernetes.resources.labels import is_ours
 
 MANAGER = "midflight-install"
 _RULES = "x-kubernetes-validations"
@@ -77,11 +77,6 @@ def _without_rules(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_rules(one) for key, one in value.items() if key != _RULES}
     return [_without_rules(one) for one in value] if isinstance(value, list) else value
-
-
-def is_ours(obj: Mapping[str, Any]) -> bool:
-    labels = obj["metadata"].get("labels") or {}
-    return bool(labels.get(names.MANAGED_BY) == names.MANAGER)
 
 
 def delete(connection: Connection, manifest: Object) -> Done | None:

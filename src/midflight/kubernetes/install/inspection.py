@@ -15,6 +15,7 @@ from midflight.kubernetes.api.paths import EVERYWHERE, path
 from midflight.kubernetes.install import apply, manifests, rbac
 from midflight.kubernetes.install.rbac import OPERATOR
 from midflight.kubernetes.resources import crds
+from midflight.kubernetes.resources.labels import is_ours
 
 _APPS, _LEASES = "apps/v1", "coordination.k8s.io/v1"
 Object = dict[str, Any]
@@ -59,7 +60,7 @@ def kinds(connection: Connection) -> list[Kind]:
                 name=crd["metadata"]["name"],
                 there=found is not None,
                 served=apply.established(found),
-                ours=found is not None and apply.is_ours(found),
+                ours=found is not None and is_ours(found),
             )
         )
     return made

@@ -21,7 +21,6 @@ USER = 65532  # as in the Dockerfile
 HTTP_PORT = 8080  # health, readiness and metrics
 
 NAME = "app.kubernetes.io/name"
-PART_OF = "app.kubernetes.io/part-of"
 VERSION = "app.kubernetes.io/version"
 INSTALLED = f"{names.OURS}/installed-in"  # label of an installation: the operator's namespace
 SCOPE = f"{names.OURS}/scope"  # label of the Deployment: the namespace, or ALL
@@ -75,7 +74,7 @@ def _ours(made: Object, more: dict[str, str] | None = None) -> Object:
     labels = {
         **(meta.get("labels") or {}),
         names.MANAGED_BY: names.MANAGER,
-        PART_OF: names.MANAGER,
+        names.PART_OF: names.MANAGER,
         **(more or {}),
     }
     return {**made, "metadata": {**meta, "labels": labels}}
@@ -156,7 +155,7 @@ def _deployment(namespace: str, replicas: int, scope: str, container: Object) ->
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
             },
             "template": {
-                "metadata": {"labels": _POD_LABELS | {PART_OF: names.MANAGER}},
+                "metadata": {"labels": _POD_LABELS | {names.PART_OF: names.MANAGER}},
                 "spec": _pod(container),
             },
         },

@@ -16,6 +16,7 @@ from midflight.kubernetes.api.paths import EVERYWHERE, of, path, word
 from midflight.kubernetes.install import apply, inspection, manifests, rbac
 from midflight.kubernetes.install.apply import Done
 from midflight.kubernetes.install.rbac import RBAC_V1
+from midflight.kubernetes.resources.labels import is_ours
 
 Object = dict[str, Any]
 # kind and API, in the order in which they go; those of the namespace first
@@ -118,7 +119,7 @@ def remove(
     space = _bare("v1", "Namespace", namespace)
     if not scope:
         yield from _ours(connection, [space])
-    if (now := connection.find_object(space)) is not None and not apply.is_ours(now):
+    if (now := connection.find_object(space)) is not None and not is_ours(now):
         connection.apply(space, apply.MANAGER)  # takes our mark off, and nothing else
 
 
@@ -126,7 +127,7 @@ def _ours(connection: Connection, manifests: list[Object]) -> Iterator[Done]:
     """Those that carry our label; another's of the same name stays."""
     for manifest in manifests:
         now = connection.find_object(manifest)
-        if now is None or not apply.is_ours(now) or "deletionTimestamp" in now["metadata"]:
+        if now is None or not is_ours(now) or "deletionTimestamp" in now["metadata"]:
             continue
         if done := apply.delete(connection, manifest):
             yield done

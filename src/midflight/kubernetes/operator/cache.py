@@ -1,7 +1,8 @@
 """The cache that the loops of all jobs share: informers, their indices, the API and the clock."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from midflight.kubernetes import names
@@ -11,6 +12,7 @@ from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.event_recorder import EventRecorder
 from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
+from midflight.kubernetes.operator.metrics import Metrics
 from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
 
 PASSES = 48  # over jobs, at a time
@@ -33,8 +35,9 @@ class Cache:
         self._wake = wake
         self.api = api
         self.clock = time.time
-        self.passes = FairGate(PASSES, SHARE)
+        self._passes = FairGate(PASSES, SHARE)
         self.recorder = EventRecorder(api, self.clock)
+        self.metrics = Metrics()
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
         self.scalers: dict[str, JobIndex[Object]] = {
             kind: JobIndex(scale_requests.job_of, wake) for kind in (names.SCALEOUT, names.SCALEIN)
@@ -62,6 +65,14 @@ class Cache:
     @property
     def informers(self) -> list[Informer[Any]]:
         return [*self._by_kind.values(), *([] if self._nodes is None else [self._nodes])]
+
+    @asynccontextmanager
+    async def turn(self, job: Key) -> AsyncIterator[None]:
+        """Held during a pass over the job."""
+        namespace, _ = job
+        async with self._passes.turn(namespace):
+            with self.metrics.reconciling(job):
+                yield
 
     def jobs(self) -> list[tuple[str, str, str]]:
         """Kind, namespace and name of each."""

@@ -18,6 +18,7 @@ from midflight.controller.state import Cluster, Code, Job
 from midflight.kubernetes import names
 from midflight.kubernetes.operator import scale_requests
 from midflight.kubernetes.operator.observed import CODE_ROLE, Observed
+from midflight.kubernetes.resources.pod import Pod
 from midflight.kubernetes.resources.status import Saved, is_over
 
 Object = Mapping[str, Any]
@@ -95,12 +96,17 @@ class Decision:
         if sync is None or sync.mode != "git" or _is_commit(sync.revision):
             commit = sync.revision if sync is not None and sync.mode == "git" else ""
             yield events.CodeFetched(now, self.key, commit)
-        elif pod is not None and pod.role == CODE_ROLE and pod.over:
-            said = pod.message.strip()
-            if pod.code == 0 and said:
-                yield events.CodeFetched(now, self.key, said)
-            else:
-                yield events.CodeNotFetched(now, self.key, said or pod.end or CODE_POD_FAILED)
+        elif pod is not None and pod.role == CODE_ROLE:
+            yield from self._see_code_pod(pod, now)
+
+    def _see_code_pod(self, pod: Pod, now: float) -> Iterator[events.Event]:
+        said = pod.message.strip()
+        if pod.over and pod.code == 0 and said:
+            yield events.CodeFetched(now, self.key, said)
+        elif pod.over or pod.tried == names.NO_SUCH_COMMIT:
+            yield events.CodeNotFetched(now, self.key, said or pod.end or CODE_POD_FAILED)
+        elif pod.tried:
+            self._warn("Pending", f"its code is not fetched yet: {pod.last_line}; trying again")
 
     # --- its size ---------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from midflight.coordinator.admission import Strangers
 from midflight.errors import UsageError
@@ -18,21 +18,7 @@ MOST_HEADER = 8 << 10  # bytes
 MOST_CONNECTIONS = 128
 ACCEPTED_AT_ONCE = 16
 BACKLOG = 512
-MOST_JOBS = 500  # that have a line of their own in the metrics
 _PROMETHEUS = "text/plain; version=0.0.4"
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What the metrics say; a dictionary has one value for each label."""
-
-    leading: bool
-    jobs: dict[str, int]  # by phase
-    pods: int
-    reconciles: int
-    failures: int
-    requests: int
-    restarts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by namespace and job
 
 
 @dataclass(frozen=True)
@@ -53,37 +39,6 @@ class Answer:
 BAD = Answer("400 Bad Request", "bad request\n")
 
 
-def metrics(figures: Figures) -> str:
-    """In the text format that Prometheus reads."""
-    lines = [
-        *_metric("midflight_leading", "gauge", "1 if this operator leads", int(figures.leading)),
-        "# HELP midflight_jobs Jobs by phase.",
-        "# TYPE midflight_jobs gauge",
-        *(f'midflight_jobs{{phase="{phase}"}} {n}' for phase, n in sorted(figures.jobs.items())),
-        "# HELP midflight_job_restarts Restarts of a job, of the jobs with the most.",
-        "# TYPE midflight_job_restarts gauge",
-        *_restarts(figures.restarts),
-        *_metric("midflight_pods", "gauge", "Pods of all jobs", figures.pods),
-        *_metric("midflight_reconciles_total", "counter", "Passes over a job", figures.reconciles),
-        *_metric("midflight_failures_total", "counter", "Passes that failed", figures.failures),
-        *_metric("midflight_requests_total", "counter", "Requests sent", figures.requests),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _restarts(found: Mapping[tuple[str, str], int]) -> list[str]:
-    """Names of objects need no escapes."""
-    most = sorted(((n, job) for job, n in found.items() if n), key=lambda one: (-one[0], one[1]))
-    return [
-        f'midflight_job_restarts{{namespace="{namespace}",job="{name}"}} {n}'
-        for n, (namespace, name) in most[:MOST_JOBS]
-    ]
-
-
-def _metric(name: str, kind: str, text: str, value: int) -> list[str]:
-    return [f"# HELP {name} {text}.", f"# TYPE {name} {kind}", f"{name} {value}"]
-
-
 def bind(address: tuple[str, int]) -> socket.socket:
     try:
         return socket.create_server(address)
@@ -93,7 +48,7 @@ def bind(address: tuple[str, int]) -> socket.socket:
 
 
 async def serve(
-    listen: socket.socket, figures: Callable[[], Figures], ready: Callable[[], bool]
+    listen: socket.socket, metrics: Callable[[], str], ready: Callable[[], bool]
 ) -> None:
     """Until cancelled. A standby is ready as well: it is there to take over."""
 
@@ -106,7 +61,7 @@ async def serve(
         {
             "/healthz": lambda: Answer("200 OK", "ok\n"),
             "/readyz": readiness,
-            "/metrics": lambda: Answer("200 OK", metrics(figures()), _PROMETHEUS),
+            "/metrics": lambda: Answer("200 OK", metrics(), _PROMETHEUS),
         }
     )
     async with await asyncio.start_server(

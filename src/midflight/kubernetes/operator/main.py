@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from midflight.errors import MidflightError, ProtocolError, UsageError
+from midflight.errors import MidflightError, UsageError
 from midflight.kubernetes.operator import pod_options
 from midflight.kubernetes.operator.health import bind, serve
 from midflight.kubernetes.operator.manager import Manager, Settings
-from midflight.protocol.wire import split_address
+from midflight.run.addresses import check_listen
 
 NAMESPACE = "midflight-system"
 
@@ -63,10 +63,8 @@ def main(options: argparse.Namespace, environ: Mapping[str, str] | None = None) 
 def _settings(options: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
     listen = None
     if options.listen:
-        try:
-            listen = split_address(options.listen)
-        except ProtocolError as error:
-            raise UsageError(f"argument --listen: {error}") from None
+        host, _, port = check_listen(options.listen).rpartition(":")
+        listen = (host, int(port))
     identity = (
         options.identity or environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}"
     )
@@ -92,7 +90,8 @@ async def _run(config: str, environ: Mapping[str, str], settings: Settings) -> i
         asyncio.create_task(stop.wait()),
     ]
     if listener is not None:
-        serving = serve(listener, operator.figures, operator.ready)
+        log.info("listens on %s:%d", *listener.getsockname()[:2])
+        serving = serve(listener, operator.metrics, operator.ready)
         tasks.append(asyncio.create_task(serving))
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -21,12 +21,13 @@ from midflight.kubernetes.api.async_connection import AsyncConnection
 from midflight.kubernetes.api.paths import EVERYWHERE
 from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.executor import Executor
-from midflight.kubernetes.operator.health import Figures
 from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
+from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
 from midflight.kubernetes.pods import PodDefaults
+from midflight.kubernetes.resources.labels import is_ours
 
 LEASE = "midflight-operator"
 KEY_SECRET = f"{LEASE}-key"  # from which the secrets of all jobs are derived
@@ -124,7 +125,11 @@ class Manager:
             for key in index.jobs():
                 self._unclaimed.note(key)
 
-    def figures(self) -> Figures:
+    def metrics(self) -> str:
+        known = self._cache.metrics if self._cache is not None else Metrics()
+        return known.text(self._figures())
+
+    def _figures(self) -> Figures:
         cache = self._cache
         phases, restarts = Counter[str](), Counter[tuple[str, str]]()
         if cache is not None:
@@ -184,6 +189,8 @@ class Manager:
             kind, *key = identity
             if kind in self._cache.kinds_of((key[0], key[1])):
                 self._start(*identity)
+            else:
+                self._cache.metrics.forget((key[0], key[1]))
 
     # --- what there is ----------------------------------------------------------------------
 
@@ -206,10 +213,7 @@ class Manager:
 async def served_kinds(api: AsyncConnection, pytorch: bool | None = None) -> tuple[str, ...]:
     """Kubeflow's own definition of a PyTorchJob means that its operator runs them."""
     found = await api.find(CRD, "", f"pytorchjobs.{names.PYTORCH_GROUP}")
-    labels = (found or {}).get("metadata", {}).get("labels") or {}
-    ours = labels.get(names.MANAGED_BY) == names.MANAGER
-    wanted = ours if pytorch is None else pytorch
-    both = found is not None and wanted
+    both = found is not None and (is_ours(found) if pytorch is None else pytorch)
     return (names.TRAININGJOB, names.PYTORCHJOB) if both else (names.TRAININGJOB,)
 
 

@@ -65,7 +65,7 @@ class KubernetesPlace:
         self._begun = 0  # passes that have not come to their end since the last one that did
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        return self._cache.passes.turn(self.namespace)
+        return self._cache.turn((self.namespace, self.job_name))
 
     async def open(self, tell: Tell, wake: Wake) -> None:
         self._tell, self._wake = tell, wake
@@ -247,7 +247,9 @@ class KubernetesPlace:
             if (self._saved.job, self._saved.replicas, self._saved.refused) != made or (
                 self._saved.version == 0
             ):
+                former = self._saved.job
                 await self._save(status.Saved(job, self._saved.version + 1, *made[1:]))
+                self._cache.metrics.saved(former, job)
         self.cluster = cluster
 
     async def _save(self, saved: status.Saved) -> None:
@@ -281,9 +283,8 @@ class KubernetesPlace:
         return {name: pod for name, pod in found.items() if pod.owner == self._uid}
 
     def _scalers(self) -> list[Object]:
-        if self.kind != names.TRAININGJOB:
-            return []
-        return self._cache.scalers_of((self.namespace, self.job_name))
+        scalable = self.kind == names.TRAININGJOB
+        return self._cache.scalers_of((self.namespace, self.job_name)) if scalable else []
 
 
 def _cluster(saved: status.Saved, spec: Spec) -> Cluster:

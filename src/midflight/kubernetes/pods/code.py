@@ -82,8 +82,7 @@ wanted="${MIDFLIGHT_COMMIT:-${MIDFLIGHT_REVISION:-${MIDFLIGHT_BRANCH:-HEAD}}}"
 """
 )
 _RESOLVE = (
-    _ASKING
-    + r"""found() {
+    _ASKING + r"""found() {
   printf '%s' "$1" > "$MIDFLIGHT_COMMIT_FILE"
   printf '%s is at %s\n' "$wanted" "$1"
   exit 0
@@ -102,8 +101,8 @@ if git -C "$HOME/history" rev-parse --quiet --verify "$wanted^{commit}" > "$HOME
   found "$commit"
 fi
 echo "$MIDFLIGHT_SOURCE has no branch, tag or commit $wanted" >&2
-exit 1
 """
+    f"exit {names.NO_SUCH_COMMIT}\n"
 )
 _CLONE = (
     _ASKING
@@ -139,7 +138,11 @@ _RSYNC = _WITH_RSYNC + 'again rsync -avP -- "$MIDFLIGHT_SOURCE" "$MIDFLIGHT_CODE
 
 
 def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
-    """Its container's last word is the commit; rsync has none, and is only tried."""
+    """Its container's last word is the commit; rsync has none, and is only tried.
+
+    A source may be away for a while, so the kubelet starts the container again, after ever longer
+    pauses, until the pod's deadline.
+    """
     spec = job.spec
     assert spec.sync is not None
     template = part(template_of(obj, chief_role(obj)).value, "spec").value
@@ -161,7 +164,7 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
         },
         "spec": {
             **placement,
-            "restartPolicy": "Never",
+            "restartPolicy": "OnFailure",
             "activeDeadlineSeconds": int(FETCH),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,

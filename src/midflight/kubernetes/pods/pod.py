@@ -35,6 +35,7 @@ from midflight.kubernetes.resources.templates import (
     template_of,
     thaw,
 )
+from midflight.python310 import OLDEST, RUN_MODULE
 
 _LAST = 2  # of those, for the agent itself after its members are gone
 _NODE_TROUBLE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -44,16 +45,18 @@ _WITH_RUNTIME = (
     f'export PYTHONPATH="{names.RUNTIME_DIR}${{PYTHONPATH:+:$PYTHONPATH}}" '
     f'PATH="$PATH:{names.RUNTIME_DIR}/bin"; exec "$0" "$@"'
 )
+_OLDEST = ".".join(map(str, OLDEST))
 _IF_USABLE = (
-    'if ! python3 -c "import sys; sys.exit(sys.version_info < (3, 11))" 2> /dev/null; then '
+    f'if ! python3 -c "import sys; sys.exit(sys.version_info < {OLDEST})" 2> /dev/null; then '
     'found=`python3 -V 2>&1` || found="no python3"; '
-    f'echo "{names.UNUSABLE_IMAGE} has $found, and Midflight needs Python 3.11 or later: use one '
-    f'that has it" >&2; exit {names.UNUSABLE}; fi; '
+    f'echo "{names.UNUSABLE_IMAGE} has $found, and Midflight needs Python {_OLDEST} or later: use '
+    f'one that has it" >&2; exit {names.UNUSABLE}; fi; '
 )
 # An image whose Python is too old for Midflight's torchrun has its own.
 _OWN_TORCHRUN_IF_THERE = (
-    'if python3 -P -c "import midflight.torchrun" 2>/dev/null; '
-    'then exec python3 -P -m midflight.shims "$@"; fi; exec "$@"'
+    f'if python3 -c "import sys; sys.path[:] = filter(None, sys.path); '
+    f'assert sys.version_info >= {OLDEST}; import midflight.torchrun" 2>/dev/null; '
+    f'then exec python3 -c "{RUN_MODULE}" midflight.shims "$@"; fi; exec "$@"'
 )
 
 
@@ -206,8 +209,8 @@ def _slots(spec: Spec) -> int:
 
 
 def _module(name: str) -> tuple[str, ...]:
-    """-P: a file in the working directory must not be taken for a module of ours."""
-    return ("python3", "-P", "-m", name)
+    """A file in the working directory must not be taken for a module of ours."""
+    return ("python3", "-c", RUN_MODULE, name)
 
 
 # --- the rest of it -------------------------------------------------------------------------------

@@ -36,6 +36,12 @@ def object_labels(job: str) -> dict[str, str]:
     return {names.JOB: job, names.MANAGED_BY: names.MANAGER}
 
 
+def is_ours(obj: Object) -> bool:
+    """Whether we have installed it; Helm replaces what `managed-by` says."""
+    labels = obj["metadata"].get("labels") or {}
+    return names.MANAGER in (labels.get(names.MANAGED_BY), labels.get(names.PART_OF))
+
+
 def owner_reference(obj: Object, controller: bool = True) -> dict[str, Any]:
     """To the job: what it owns is deleted with it. `controller`: it is also managed by the job."""
     meta = part(obj, "metadata").value

@@ -44,6 +44,7 @@ class Pod:
     ends_at: float | None = None  # it is being deleted, and has until then
     waits_for: str = ""  # why it does not run yet; "" if there is nothing to say
     code: int | None = None  # of its program, once that has ended
+    tried: int | None = None  # the code of its last try, where its program is started again
     end: str = ""  # how it ended, in words
     taken: bool = False  # away from its program, which is not to blame
     told: bool = False  # to end, before its program did: how that ended means nothing
@@ -71,7 +72,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     meta, status = pod["metadata"], pod.get("status") or {}
     labels = meta.get("labels") or {}
     deleted = meta.get("deletionTimestamp")
-    ended = _terminated(status)
+    ended = _terminated(status, "state") or _terminated(status, "lastState")
     phase = status.get("phase") or "Pending"
     code, end, taken = (
         _end(status, ended) if phase in ("Succeeded", "Failed") else (None, "", False)
@@ -91,6 +92,7 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         seconds_of(deleted) if deleted else None,
         waiting(status) if phase == "Pending" else "",
         code,
+        ended.get("exitCode") if ended else None,
         end,
         taken,
         _told(meta, ended),
@@ -156,12 +158,15 @@ def _end(status: Mapping[str, Any], ended: Mapping[str, Any] | None) -> tuple[in
     return code, "", False
 
 
-def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """How the first container ended that ended badly, else the first that ended."""
-    found = [(each.get("state") or {}).get("terminated") for each in _containers(status)]
+def _terminated(status: Mapping[str, Any], when: str) -> Mapping[str, Any] | None:
+    """How the first container ended that ended badly, else the first that ended.
+
+    `when`: state, or lastState of containers that were started again.
+    """
+    found = [(each.get(when) or {}).get("terminated") for each in _containers(status)]
     ended = [each for each in found if each]
     bad = [each for each in ended if each.get("exitCode")]
-    mains = [(each.get("state") or {}).get("terminated") for each in _mains(status)]
+    mains = [(each.get(when) or {}).get("terminated") for each in _mains(status)]
     own = [each for each in mains if each]
     return next(iter([*bad, *own, *ended]), None)
 

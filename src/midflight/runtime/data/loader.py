@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -20,6 +20,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from midflight import prctl
 from midflight.errors import DataError
 from midflight.runtime.data.sampler import ElasticBatchSampler, Issued
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def sample_count(dataset: Any) -> int:
 
 
 def build_loader(
-    dataset: Any, sampler: ElasticBatchSampler, **options: Unpack[LoaderOptions]
+    dataset: Any, sampler: ElasticBatchSampler, **options: "Unpack[LoaderOptions]"
 ) -> DataLoader[Any]:
     """A DataLoader that loads for this member, with workers that stay from epoch to epoch."""
     allowed = list(LoaderOptions.__annotations__)

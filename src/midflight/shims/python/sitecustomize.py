@@ -13,6 +13,10 @@ LAUNCHERS = {
     "torch.distributed.launch": ("--local-rank-argument",),  # unless --use-env is given
     "torchelastic.distributed.launch": (),
 }
+RUN_MODULE = (  # as in midflight.python310
+    "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
@@ -52,7 +56,7 @@ def _take_over() -> None:
     ours = os.environ.get("MIDFLIGHT_PYTHON")
     if words is not None and ours:
         os.environ.setdefault("PYTHON_EXEC", sys.executable)  # which is to run the workers
-        os.execv(ours, [ours, "-P", "-m", "midflight.torchrun", *words])
+        os.execv(ours, [ours, "-c", RUN_MODULE, "midflight.torchrun", *words])
 
 
 def _run_the_users_own() -> None:

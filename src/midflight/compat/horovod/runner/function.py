@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from midflight.compat.horovod.runner import function_files, messages
+from midflight.python310 import module_words
 
 _TASK = "midflight.compat.horovod.runner.run_task"
 
@@ -94,7 +95,7 @@ def run(  # noqa: PLR0913 - Horovod's signature
 
 def _launch(flags: list[str], command: list[str], folder: Path) -> None:
     outcome = folder / "outcome"
-    launcher = [sys.executable, "-P", "-m", "midflight.compat.horovod.runner.launch"]
+    launcher = module_words("midflight.compat.horovod.runner.launch")
     child = subprocess.Popen([*launcher, *flags, "--midflight-outcome", str(outcome), *command])
     try:
         code = child.wait()

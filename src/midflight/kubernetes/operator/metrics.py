@@ -1,0 +1,163 @@
+"""The operator's metrics, in the text format that Prometheus reads.
+
+What can be counted at any moment is in `Figures`. What happens once is observed: how long a pass
+over a job took, and how long a scale operation took from its request to its end. A job has series
+of its own, with its namespace and name, as long as there are not too many jobs: those beyond share
+one with empty labels, so sums stay right. A job that is gone keeps its series until another needs
+the room.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from midflight.controller.state import OPEN, Job
+
+MOST_JOBS = 500  # that have their number of restarts
+MOST_SERIES = 200  # jobs that have histograms
+PASS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SCALE_SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_OTHERS = ("", "")
+
+Key = tuple[str, str]  # namespace and name of a job
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A dictionary has one value for each label."""
+
+    leading: bool
+    jobs: dict[str, int]  # by phase
+    pods: int
+    reconciles: int
+    failures: int
+    requests: int
+    restarts: Mapping[Key, int] = field(default_factory=dict)
+
+
+class Histogram:
+    def __init__(
+        self, name: str, about: str, labels: tuple[str, ...], bounds: tuple[float, ...]
+    ) -> None:
+        """`labels` come after the namespace and the name of the job."""
+        self._name = name
+        self._about = about
+        self._labels = ("namespace", "job", *labels)
+        self._bounds = bounds
+        self._counts: dict[tuple[str, ...], list[int]] = {}  # of each bucket
+        self._sums: dict[tuple[str, ...], float] = {}
+
+    def observe(self, values: tuple[str, ...], seconds: float) -> None:
+        counts = self._counts.setdefault(values, [0] * (len(self._bounds) + 1))
+        counts[bisect_left(self._bounds, seconds)] += 1
+        self._sums[values] = self._sums.get(values, 0.0) + seconds
+
+    def forget(self, job: Key) -> None:
+        for values in [each for each in self._counts if each[:2] == job]:
+            del self._counts[values], self._sums[values]
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self._name, "histogram", self._about)
+        for values in sorted(self._counts):
+            pairs = zip(self._labels, values, strict=True)
+            said = ",".join(f'{label}="{value}"' for label, value in pairs)
+            total = 0
+            for bound, count in zip((*self._bounds, "+Inf"), self._counts[values], strict=True):
+                total += count
+                yield f'{self._name}_bucket{{{said},le="{bound}"}} {total}'
+            yield f"{self._name}_sum{{{said}}} {self._sums[values]:.6f}"
+            yield f"{self._name}_count{{{said}}} {total}"
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._passes = Histogram(
+            "midflight_reconcile_duration_seconds", "Time of a pass over a job", (), PASS_SECONDS
+        )
+        self._scales = Histogram(
+            "midflight_scale_duration_seconds",
+            "Time of a scale operation, from its request to its end",
+            ("kind", "outcome"),
+            SCALE_SECONDS,
+        )
+        self._jobs: set[Key] = set()  # with series of their own
+        self._gone: dict[Key, None] = {}  # of those, in the order in which they ended
+
+    @contextmanager
+    def reconciling(self, job: Key) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._passes.observe(self._series(job), time.monotonic() - began)
+
+    def saved(self, before: Job, after: Job) -> None:
+        """Observes the scale operations that came to their end between two states of a job."""
+        over = {each.id for each in before.operations if each.progress not in OPEN}
+        for each in after.operations:
+            if each.ended_at is not None and each.id not in over:
+                series = self._series((after.spec.namespace, after.spec.name))
+                values = (*series, each.kind, each.progress.value)
+                self._scales.observe(values, max(each.ended_at - each.created_at, 0.0))
+
+    def forget(self, job: Key) -> None:
+        """Its series stay until another job needs the room."""
+        if job in self._jobs:
+            self._gone[job] = None
+
+    def text(self, figures: Figures) -> str:
+        lines = [*_current(figures), *self._passes.lines(), *self._scales.lines()]
+        return "\n".join(lines) + "\n"
+
+    def _series(self, job: Key) -> Key:
+        self._gone.pop(job, None)  # it has come back
+        if job not in self._jobs and len(self._jobs) >= MOST_SERIES:
+            if not self._gone:
+                return _OTHERS
+            self._drop(next(iter(self._gone)))
+        self._jobs.add(job)
+        return job
+
+    def _drop(self, job: Key) -> None:
+        del self._gone[job]
+        self._jobs.discard(job)
+        for histogram in (self._passes, self._scales):
+            histogram.forget(job)
+
+
+def _current(figures: Figures) -> Iterator[str]:
+    yield from _single("midflight_leading", "gauge", "1 if this operator leads", figures.leading)
+    yield from _head("midflight_jobs", "gauge", "Jobs by phase")
+    for phase, number in sorted(figures.jobs.items()):
+        yield f'midflight_jobs{{phase="{phase}"}} {number}'
+    yield from _head("midflight_job_restarts", "gauge", "Restarts of a job, of the jobs with most")
+    yield from _restarts(figures.restarts)
+    yield from _single("midflight_pods", "gauge", "Pods of all jobs", figures.pods)
+    yield from _single(
+        "midflight_reconciles_total", "counter", "Passes over a job", figures.reconciles
+    )
+    yield from _single(
+        "midflight_failures_total", "counter", "Passes that failed", figures.failures
+    )
+    yield from _single("midflight_requests_total", "counter", "Requests sent", figures.requests)
+
+
+def _restarts(found: Mapping[Key, int]) -> Iterable[str]:
+    """Names of objects need no escapes."""
+    most = sorted(((n, job) for job, n in found.items() if n), key=lambda one: (-one[0], one[1]))
+    return [
+        f'midflight_job_restarts{{namespace="{namespace}",job="{name}"}} {n}'
+        for n, (namespace, name) in most[:MOST_JOBS]
+    ]
+
+
+def _single(name: str, kind: str, about: str, value: int) -> Iterator[str]:
+    yield from _head(name, kind, about)
+    yield f"{name} {int(value)}"
+
+
+def _head(name: str, kind: str, about: str) -> Iterator[str]:
+    yield f"# HELP {name} {about}."
+    yield f"# TYPE {name} {kind}"
