@@ -79,7 +79,7 @@ class Cluster:
     def __init__(self, seed: int, faults: list[Fault] | None = None) -> None:
         rng = random.Random(seed)
         setup = choose_setup(rng)
-        chosen = choose(rng)
+        chosen = choose(rng, random.Random(f"{seed} more"))
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
         self.spec, self.script = setup.spec, setup.script
@@ -101,6 +101,7 @@ class Cluster:
             lambda: self.loop.now, expected_weights(setup.script.plan, setup.script.epochs)
         )
         self.witness.is_well = self._is_well
+        self.witness.step_seconds = setup.script.step_seconds
         self.hosts = [Host(self, f"h{n}", slots) for n, slots in enumerate(setup.slots)]
         self.members: dict[int, Process] = {}
         self.trainings: dict[str, Training] = {}
@@ -111,6 +112,7 @@ class Cluster:
         self.is_late = False  # the first member to be at its end is not done yet
         self.over = False
         self.excused = False
+        self.patience = GO_ON_SECONDS
         self.wishes = 0  # for another size: requests, and notices
         self.wanted_still: int | None = None  # after a request that was refused
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
@@ -267,8 +269,8 @@ class Cluster:
             await asyncio.wait([job], timeout=1.0)
             self._count_slots()
             still = self.loop.now - max(began, self.witness.moved_at)
-            if still > GO_ON_SECONDS and not self.is_complete and not self.excused:
-                self.witness.find(f"no step for {GO_ON_SECONDS:g} s after the faults")
+            if still > self.patience and not self.is_complete and not self.excused:
+                self.witness.find(f"no step for {self.patience:g} s after the faults")
                 break
         self.over = True
         self._check_end(job)
