@@ -107,6 +107,19 @@ def test_a_host_that_hung_up_and_is_no_longer_listed_is_given_up_at_once() -> No
     assert not {"m2", "m3"} & set(cluster.state.members)
 
 
+def test_a_member_that_was_let_go_is_not_one_that_the_job_could_go_on_with() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=2)
+    cluster.members["m1"].stays = True
+    cluster.ask(to=1)
+    cluster.run_until(lambda: cluster.world == ("m0",))
+    cluster.members["m0"].health = Health.STOPPED
+    cluster.run(5.0)
+    assert not over(cluster)
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.run(5.0)
+    assert cluster.world == ("m0",) and stable(cluster)
+
+
 def begun_unheard(elastic_timeout: float) -> FakeCluster:
     """The first world is on h0, which is cut off before its members can say that they are in it."""
     cluster = FakeCluster({"h0": 2, "h1": 2}, np=2, elastic_timeout=elastic_timeout)

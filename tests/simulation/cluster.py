@@ -297,6 +297,7 @@ class Cluster:
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
             witness.find(f"a resize was said not to be done, and {wanted}")
+        self.store.away = False  # the job may have ended meanwhile
         saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
         if job.result() == 0 and saved is not None and saved.best_step != witness.steps:
             witness.find(f"{saved.best_step} steps are saved after {witness.steps}")

@@ -234,6 +234,7 @@ def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
         m
         for m in state.members.values()
         if m.name not in names and m.connected and m.heard_at >= oldest
+        if m.stage is not Stage.LEAVING  # whoever was let go comes back to no world
     ]
     if any(m.can_give for m in others):
         return True
