@@ -205,7 +205,8 @@ class Cluster:
 
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
-        reachable = self.network.reachable("head", process.host) and not training.has_left
+        left = training.has_left or training.group.generation < self.witness.trained_in
+        reachable = self.network.reachable("head", process.host) and not left
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
 
     def check_memory(self) -> None:

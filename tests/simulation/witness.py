@@ -55,7 +55,6 @@ class Witness:
         self.findings: list[str] = []
         self._worlds: dict[int, World] = {}
         self._generation = 0  # the highest that was saved
-        self._trained_in = 0  # the newest generation in which a step was completed
         self._begun_in: dict[int, int] = {}  # the first step that was completed there
         self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
         self.switching_next: asyncio.Event | None = None  # or for the next switch step
@@ -73,6 +72,11 @@ class Witness:
     def size(self) -> int:
         """Of the world that is valid now; 0 before the first."""
         return self.sizes[-1][1] if self.sizes else 0
+
+    @property
+    def trained_in(self) -> int:
+        """The newest generation in which a step was completed."""
+        return max(self._begun_in, default=0)
 
     def say(self, text: str) -> None:
         self.story.append((self._now(), text))
