@@ -1,10 +1,11 @@
 """A share of the simulation; `make simulate` runs as much of it as there is time for."""
 
+import random
 import threading
 
 import pytest
 
-from tests.simulation.faults import Fault
+from tests.simulation.faults import SEQUENCES, Fault, choose
 from tests.simulation.mutations import MUTATIONS, bite
 from tests.simulation.shrinking import run_seed, shrink, tell
 
@@ -19,6 +20,14 @@ def test_the_core_keeps_its_promises_under_every_fault(first: int) -> None:
 
 def test_a_seed_is_the_same_story_every_time() -> None:
     assert run_seed(3) == run_seed(3)
+
+
+def test_a_sequence_leaves_the_other_faults_of_a_seed_as_they_are() -> None:
+    for seed in range(20):
+        chosen = [choose(random.Random(seed), random.Random(more)) for more in range(20)]
+        assert {fault.kind for faults in chosen for fault in faults} & {*SEQUENCES}
+        others = {tuple(f for f in faults if f.kind not in SEQUENCES) for faults in chosen}
+        assert len(others) == 1
 
 
 def test_a_job_without_faults_trains_every_sample_and_succeeds() -> None:
