@@ -79,7 +79,8 @@ class Fault:
 def choose(rng: random.Random, more: random.Random) -> list[Fault]:
     """`more` decides about sequences, which leave what else a seed does as it is."""
     faults = _choose(rng)
-    if more.random() < SEQUENCE_SHARE:
+    alone = any(fault.kind in PATIENT for fault in faults)
+    if more.random() < SEQUENCE_SHARE and not alone:
         at, kind = more.uniform(2.0, STRIKE_WITHIN), more.choice(SEQUENCES)
         faults.append(Fault(at, kind, more.randrange(1000), 0.0))
     return sorted(faults, key=lambda fault: fault.at)
