@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from midflight.coordinator.core.formation import STALL_LIMIT
 from midflight.coordinator.core.state import OVER
 from midflight.coordinator.saved_state import Saving
 from midflight.protocol.job import JobSpec
@@ -205,9 +206,15 @@ class Cluster:
 
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
-        left = training.has_left or training.group.generation < self.witness.trained_in
-        reachable = self.network.reachable("head", process.host) and not left
+        reachable = self.network.reachable("head", process.host)
+        reachable = reachable and not self._is_left_behind(training)
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
+
+    def _is_left_behind(self, training: Training) -> bool:
+        """Others have gone on to a world without it, and may have completed a step there."""
+        name, generation = training.env.member, training.group.generation
+        newer = (t.group.world for t in self.trainings.values() if t.group.generation > generation)
+        return training.has_left or any(name not in world for world in newer)
 
     def check_memory(self) -> None:
         """What a coordinator keeps for a store that is away does not grow."""
@@ -292,7 +299,8 @@ class Cluster:
             witness.find(f"the launcher gave up: {failure}")
             return
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
-        excused = self.excused or witness.notice_in_vain or self._is_end_unheard
+        in_vain = witness.notice_in_vain or self._is_without_fitting_newcomers
+        excused = self.excused or in_vain or self._is_end_unheard
         if job.result() != 0 and not excused:
             witness.find(f"the job fails with {job.result()} although its state was held")
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
@@ -304,6 +312,12 @@ class Cluster:
             witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
         if job.result() == 0 and not self.is_complete:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+    @property
+    def _is_without_fitting_newcomers(self) -> bool:
+        """Too few are left, and world after world was formed with others that ask for other data."""
+        shell = self.keeper.shell
+        return self.witness.unfit > 0 and shell is not None and shell.state.stalls >= STALL_LIMIT
 
     @property
     def _is_end_unheard(self) -> bool:

@@ -210,6 +210,7 @@ class Training:
             return 1
         except (StateError, DataError) as error:
             self.witness.say(f"the script of {self.env.member} ends: {error}")
+            self.witness.unfit += self._cluster.newcomers_differ
             membership.link.send(say.MemberFailed(str(error), type(error).__name__))
             return 1
         finally:

@@ -41,9 +41,7 @@ def test_a_job_whose_last_holder_is_killed_may_fail_but_says_so() -> None:
     assert outcome.excused and not outcome.findings
 
 
-@pytest.mark.parametrize(
-    "name", ["stuck", "unreduced", "last_step", "backend", "generation", "outbox"]
-)
+@pytest.mark.parametrize("name", ["stuck", "unreduced", "last_step", "backend", "leaver", "outbox"])
 def test_a_fault_that_was_mended_is_found_when_it_is_put_back(name: str) -> None:
     assert bite(MUTATIONS[name], range(20)).story is not None
 

@@ -61,6 +61,7 @@ class Witness:
         self.differing: set[int] = set()  # generations in which a script made its member differ
         self.printed: set[str] = set()  # lines that were shown
         self.scripts_differ = False  # any of them, ever
+        self.unfit = 0  # newcomers whose scripts ended because they ask for other data
         self.notice_in_vain = False  # a member had to go, and nobody could take the state over
         self.steps = 0  # completed, by the furthest
         self.moved_at = now()  # when that last changed
@@ -72,11 +73,6 @@ class Witness:
     def size(self) -> int:
         """Of the world that is valid now; 0 before the first."""
         return self.sizes[-1][1] if self.sizes else 0
-
-    @property
-    def trained_in(self) -> int:
-        """The newest generation in which a step was completed."""
-        return max(self._begun_in, default=0)
 
     def say(self, text: str) -> None:
         self.story.append((self._now(), text))
