@@ -315,7 +315,7 @@ class Cluster:
 
     @property
     def _is_without_fitting_newcomers(self) -> bool:
-        """Too few are left, and world after world was formed with others that ask for other data."""
+        """Too few are left, and whoever joins them asks for other data."""
         shell = self.keeper.shell
         return self.witness.unfit > 0 and shell is not None and shell.state.stalls >= STALL_LIMIT
 
