@@ -258,5 +258,7 @@ def cuda_is_lost() -> bool:
     return bool(torch.cuda._is_in_bad_fork())
 
 
-# Where it is missing `check` says so; the import must not fail before that.
-BatchNormBase = getattr(torch.nn.modules.batchnorm, "_BatchNorm", nn.Module)
+if TYPE_CHECKING:
+    BatchNormBase = torch.nn.modules.batchnorm._BatchNorm
+else:  # where it is missing `check` says so; the import must not fail before that
+    BatchNormBase = getattr(torch.nn.modules.batchnorm, "_BatchNorm", nn.Module)
