@@ -107,6 +107,45 @@ def test_a_host_that_hung_up_and_is_no_longer_listed_is_given_up_at_once() -> No
     assert not {"m2", "m3"} & set(cluster.state.members)
 
 
+def test_a_member_that_was_let_go_is_not_one_that_the_job_could_go_on_with() -> None:
+    cluster = started({"h0": 2, "h1": 2}, np=2)
+    cluster.members["m1"].stays = True
+    cluster.ask(to=1)
+    cluster.run_until(lambda: cluster.world == ("m0",))
+    cluster.members["m0"].health = Health.STOPPED
+    cluster.run(5.0)
+    assert not over(cluster)
+    cluster.members["m0"].health = Health.RUNNING
+    cluster.run(5.0)
+    assert cluster.world == ("m0",) and stable(cluster)
+
+
+def begun_unheard(elastic_timeout: float) -> FakeCluster:
+    """The first world is on h0, which is cut off before its members can say that they are in it."""
+    cluster = FakeCluster({"h0": 2, "h1": 2}, np=2, elastic_timeout=elastic_timeout)
+    while cluster.state.forming is None:
+        assert cluster.deliver_one()
+    assert {m.host for m in cluster.state.forming.world.members} == {"h0"}
+    cluster.cut("h0")
+    return cluster
+
+
+def test_a_first_world_that_may_have_begun_unheard_is_waited_for() -> None:
+    cluster = begun_unheard(elastic_timeout=60.0).run(30.0)
+    assert cluster.state.forming is not None and not cluster.said("lost")
+    cluster.heal("h0")
+    cluster.run(5.0)
+    assert cluster.world == ("m0", "m1") and cluster.state.generation == 1
+    assert stable(cluster) and cluster.state.best_step > 0
+
+
+def test_a_job_begins_elsewhere_if_its_first_world_is_not_heard_for_the_elastic_timeout() -> None:
+    cluster = begun_unheard(elastic_timeout=20.0).run(19.0)
+    assert not cluster.said("lost")
+    cluster.run(10.0)
+    assert stable(cluster) and {"h1"} == {m.host for m in cluster.state.members.values()}
+
+
 def test_the_last_who_hold_the_state_are_waited_for_when_only_newcomers_are_heard() -> None:
     cluster = started({"h0": 2, "h1": 2}, np=2)
     cluster.members["m0"].health = Health.STUCK  # the change is not completed

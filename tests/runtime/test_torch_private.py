@@ -4,10 +4,11 @@
 """
 
 import ast
-import re
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 import torch
@@ -28,6 +29,12 @@ NAMES = [item.name for item in torch_private.INTERFACES]
 GROUP = "distributed.ProcessGroup"
 GLOO = "distributed.ProcessGroupGloo"
 DDP = "nn.parallel.DistributedDataParallel"
+MODULE = "nn.Module"
+MODULE_FILE = SOURCE / "runtime" / "torch_private.py"
+FOLDERS = ("runtime", "compat")  # the others never import torch
+OF_TENSORFLOW = {"tensorflow", "keras_versions.py"}
+NAMED = {part.removesuffix("()") for n in NAMES for part in n.split(".") if part.startswith("_")}
+ONLY_IN_TYPES = {"_C", "_distributed_c10d"}  # for mypy: what runs takes them from torch.distributed
 PROVEN: set[str] = set()
 
 Test = Callable[..., None]
@@ -72,30 +79,117 @@ def test_a_torch_that_lacks_one_is_named_at_the_start(
     assert "Install a torch" in told
 
 
+@pytest.mark.parametrize(
+    "name", ["_gone", "nn.Module._gone", "nn.Module()._gone", "nn.Module().state_dict()._gone"]
+)
+def test_an_interface_is_missed_wherever_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = torch_private.Interface(name, "the reason")
+    monkeypatch.setattr(torch_private, "INTERFACES", (gone,))
+    assert torch_private.missing() == [gone]
+
+
 def test_no_other_module_uses_a_private_name_of_torch() -> None:
-    private = {part for name in NAMES for part in name.split(".") if part.startswith("_")}
-    private |= {"_metadata", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"}
-    own = SOURCE / "runtime" / "torch_private.py"
-    found = []
-    for folder in ("runtime", "compat"):
-        for path in (SOURCE / folder).rglob("*.py"):
-            if path != own:
-                where = path.relative_to(SOURCE)
-                found += [f"{where}:{line} {name}" for line, name in _uses(path, private)]
+    trees = {path: _tree(path) for folder in FOLDERS for path in (SOURCE / folder).rglob("*.py")}
+    del trees[MODULE_FILE]
+    ours = _Ours.of(*trees.values())
+    found = [
+        f"{path.relative_to(SOURCE)}:{line} {name}"
+        for path, tree in trees.items()
+        if not OF_TENSORFLOW & set(path.parts)
+        for line, name in _uses(tree, ours.but(NAMED, kept=_Ours.of(tree)))
+    ]
     assert not found, f"these belong into runtime/torch_private.py: {found}"
 
 
-def _uses(path: Path, private: set[str]) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and re.match(r"torch\b", node.module or ""):
-            for name in (node.module or "").split(".") + [alias.name for alias in node.names]:
-                if name.startswith("_"):
-                    yield node.lineno, name
-        if isinstance(node, ast.Attribute):
-            of_torch = node.attr.startswith("_") and ast.unparse(node.value).startswith("torch")
-            own = isinstance(node.value, ast.Name) and node.value.id in ("self", "torch_private")
-            if (of_torch and not node.attr.startswith("__")) or (node.attr in private and not own):
-                yield node.lineno, node.attr
+def test_the_module_of_private_names_lists_each_that_it_uses() -> None:
+    tree = _tree(MODULE_FILE)
+    unlisted = {name for _, name in _uses(tree, _Ours.of(tree))} - NAMED - ONLY_IN_TYPES
+    assert not unlisted, f"these belong into INTERFACES: {unlisted}"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "module._buffers",
+        "model.inner._modules.items()",
+        "super()._apply(move)",
+        "self._optimizer_step_pre_hooks",
+        "self._version",
+        "getattr(module, '_parameters')",
+        "hasattr(parameter, '_grad')",
+        "torch._dynamo.reset()",
+        "import torch._dynamo",
+        "from torch._C import _distributed_c10d",
+        "from torch.nn.modules.module import _addindent",
+    ],
+)
+def test_a_new_use_of_a_private_name_is_seen(use: str) -> None:
+    assert list(_uses(ast.parse(use), OWN))
+
+
+@pytest.mark.parametrize(
+    "use", ["self._own", "cls._make()", "state._make()", "os._exit(0)", "hasattr(pair, '_fields')"]
+)
+def test_private_names_of_ours_and_of_python_are_not_taken_for_those_of_torch(use: str) -> None:
+    assert not list(_uses(ast.parse(use), OWN))
+
+
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class _Ours:
+    """Private names that modules of ours define: what `self` has, and what others may call."""
+
+    of_self: frozenset[str]
+    functions: frozenset[str]
+
+    @classmethod
+    def of(cls, *trees: ast.Module) -> "_Ours":
+        nodes = [node for tree in trees for node in ast.walk(tree)]
+        functions = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+        names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        names |= {n.attr for n in nodes if _is_own(n) and isinstance(n.ctx, ast.Store)}
+        return cls(frozenset(names | functions), frozenset(functions))
+
+    def but(self, names: set[str], kept: "_Ours") -> "_Ours":
+        return _Ours((self.of_self - names) | kept.of_self, self.functions - names)
+
+
+OWN = _Ours(frozenset({"_own", "_make", "_buffers"}), frozenset({"_make"}))
+
+
+def _is_own(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    if not isinstance(node, ast.Attribute):
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def _uses(tree: ast.Module, ours: _Ours) -> Iterator[tuple[int, str]]:
+    """Private names of others, but for those of Python's own modules."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found = {part for alias in names for part in alias.name.split(".")}
+            case ast.ImportFrom(module=str(module), names=names) if module.startswith("torch"):
+                found = {*module.split("."), *(alias.name for alias in names)}
+            case ast.Attribute(value=ast.Name(id=of)) if of in sys.stdlib_module_names:
+                continue
+            case ast.Attribute(attr=name):
+                found = {name} - (ours.of_self if _is_own(node) else ours.functions)
+            case ast.Call(
+                func=ast.Name(id="getattr" | "hasattr" | "setattr" | "delattr"),
+                args=[_, ast.Constant(value=str(name)), *_],
+            ):
+                found = {name} - ours.of_self
+            case _:
+                continue
+        yield from ((node.lineno, name) for name in sorted(found) if _is_private(name))
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_fields"
 
 
 # --- process groups -----------------------------------------------------------------------------
@@ -105,7 +199,8 @@ def _uses(path: Path, private: set[str]) -> Iterator[tuple[int, str]]:
     f"{GROUP}._register_backend",
     f"{GROUP}._set_default_backend",
     f"{GROUP}._set_group_name",
-    f"{GLOO}._Options",
+    f"{GLOO}._Options._devices",
+    f"{GLOO}._Options._threads",
     f"{GLOO}.create_device",
 )
 def test_a_group_is_assembled_without_the_default_group(pair: list[Group]) -> None:
@@ -139,6 +234,12 @@ def test_the_flat_gather_goes_through_the_operations_that_we_replace(pair: list[
     gathered = together(*(lambda group=group: gather(group) for group in pair))
     assert gathered == [[0.0, 1.0]] * 2
     assert callable(pair[0].public._reduce_scatter_base)
+
+
+@proves(f"{GLOO}._Options._timeout")
+def test_connecting_to_a_member_that_does_not_come_has_a_deadline() -> None:
+    with pytest.raises(RuntimeError, match=r"(?i)timed? ?out"):
+        torch_private.gloo_backend(dist.HashStore(), 0, 2, "127.0.0.1", 0.2)
 
 
 @proves(f"{GLOO}._set_default_timeout")
@@ -189,7 +290,7 @@ def test_all_tensors_of_an_output_are_found() -> None:
     assert {id(tensor) for tensor in found} == {id(one), id(two), id(three)}
 
 
-@proves("autograd.Variable._execution_engine")
+@proves("autograd.Variable._execution_engine.queue_callback")
 def test_an_action_after_the_backward_pass_comes_when_all_gradients_are_there() -> None:
     weights = torch.ones(2, requires_grad=True)
     other = torch.ones(2, requires_grad=True)
@@ -204,7 +305,7 @@ def test_an_action_after_the_backward_pass_comes_when_all_gradients_are_there() 
     assert seen == [True]
 
 
-@proves("autograd.Variable._execution_engine")
+@proves("autograd.Variable._execution_engine.queue_callback")
 def test_an_error_of_such_an_action_comes_out_of_the_backward_pass() -> None:
     weights = torch.ones(2, requires_grad=True)
 
@@ -246,15 +347,22 @@ class _OwnLoading(nn.Linear):
         """A way of its own."""
 
 
-@proves("nn.Module._load_from_state_dict")
+@proves(
+    f"{MODULE}._load_from_state_dict",
+    f"{MODULE}()._load_state_dict_pre_hooks",
+    f"{MODULE}()._load_state_dict_post_hooks",
+)
 def test_modules_that_load_in_a_way_of_their_own_are_known() -> None:
-    hooked = nn.Linear(1, 1)
-    hooked.register_load_state_dict_post_hook(lambda module, keys: None)
+    before, after = nn.Linear(1, 1), nn.Linear(1, 1)
+    before.register_load_state_dict_pre_hook(lambda *_: None)
+    after.register_load_state_dict_post_hook(lambda module, keys: None)
     assert torch_private.loads_plainly(nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1)))
-    assert not torch_private.loads_plainly(nn.Sequential(hooked))
+    assert not torch_private.loads_plainly(nn.Sequential(before))
+    assert not torch_private.loads_plainly(nn.Sequential(after))
     assert not torch_private.loads_plainly(nn.Sequential(_OwnLoading(1, 1)))
 
 
+@proves(f"{MODULE}().state_dict()._metadata")
 def test_a_state_dict_carries_the_versions_of_its_modules() -> None:
     module = nn.BatchNorm1d(1)
     state = module.state_dict()

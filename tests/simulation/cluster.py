@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from midflight.coordinator.core.formation import STALL_LIMIT
 from midflight.coordinator.core.state import OVER
 from midflight.coordinator.saved_state import Saving
 from midflight.protocol.job import JobSpec
@@ -79,7 +80,7 @@ class Cluster:
     def __init__(self, seed: int, faults: list[Fault] | None = None) -> None:
         rng = random.Random(seed)
         setup = choose_setup(rng)
-        chosen = choose(rng)
+        chosen = choose(rng, random.Random(f"{seed} more"))
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
         self.spec, self.script = setup.spec, setup.script
@@ -101,6 +102,7 @@ class Cluster:
             lambda: self.loop.now, expected_weights(setup.script.plan, setup.script.epochs)
         )
         self.witness.is_well = self._is_well
+        self.witness.step_seconds = setup.script.step_seconds
         self.hosts = [Host(self, f"h{n}", slots) for n, slots in enumerate(setup.slots)]
         self.members: dict[int, Process] = {}
         self.trainings: dict[str, Training] = {}
@@ -111,6 +113,7 @@ class Cluster:
         self.is_late = False  # the first member to be at its end is not done yet
         self.over = False
         self.excused = False
+        self.patience = GO_ON_SECONDS
         self.wishes = 0  # for another size: requests, and notices
         self.wanted_still: int | None = None  # after a request that was refused
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
@@ -203,8 +206,15 @@ class Cluster:
 
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
-        reachable = self.network.reachable("head", process.host) and not training.has_left
+        reachable = self.network.reachable("head", process.host)
+        reachable = reachable and not self._is_left_behind(training)
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
+
+    def _is_left_behind(self, training: Training) -> bool:
+        """Others have gone on to a world without it, and may have completed a step there."""
+        name, generation = training.env.member, training.group.generation
+        newer = (t.group.world for t in self.trainings.values() if t.group.generation > generation)
+        return training.has_left or any(name not in world for world in newer)
 
     def check_memory(self) -> None:
         """What a coordinator keeps for a store that is away does not grow."""
@@ -267,8 +277,8 @@ class Cluster:
             await asyncio.wait([job], timeout=1.0)
             self._count_slots()
             still = self.loop.now - max(began, self.witness.moved_at)
-            if still > GO_ON_SECONDS and not self.is_complete and not self.excused:
-                self.witness.find(f"no step for {GO_ON_SECONDS:g} s after the faults")
+            if still > self.patience and not self.is_complete and not self.excused:
+                self.witness.find(f"no step for {self.patience:g} s after the faults")
                 break
         self.over = True
         self._check_end(job)
@@ -289,17 +299,25 @@ class Cluster:
             witness.find(f"the launcher gave up: {failure}")
             return
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
-        excused = self.excused or witness.notice_in_vain or self._is_end_unheard
+        in_vain = witness.notice_in_vain or self._is_without_fitting_newcomers
+        excused = self.excused or in_vain or self._is_end_unheard
         if job.result() != 0 and not excused:
             witness.find(f"the job fails with {job.result()} although its state was held")
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
             witness.find(f"a resize was said not to be done, and {wanted}")
+        self.store.away = False  # the job may have ended meanwhile
         saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
         if job.result() == 0 and saved is not None and saved.best_step != witness.steps:
             witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
         if job.result() == 0 and not self.is_complete:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+    @property
+    def _is_without_fitting_newcomers(self) -> bool:
+        """Too few are left, and whoever joins them asks for other data."""
+        shell = self.keeper.shell
+        return self.witness.unfit > 0 and shell is not None and shell.state.stalls >= STALL_LIMIT
 
     @property
     def _is_end_unheard(self) -> bool:

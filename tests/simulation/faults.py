@@ -14,6 +14,7 @@ from midflight.coordinator.exit_codes import CRASHED
 from tests.simulation.group import LOOK_SECONDS
 from tests.simulation.head import decide_beside, resize
 from tests.simulation.loop import Process
+from tests.simulation.sequences import Sequences
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -48,6 +49,8 @@ KINDS = {  # and how often, relative to each other
     "notice_member": 2,
     "notice_host": 1,
 }
+SEQUENCES = ("leaver_falls_behind", "leaver_comes_back", "break_while_printing")
+SEQUENCE_SHARE = 0.25  # of all seeds has one, beside what else strikes
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
 SHORT_TIMEOUT = 10.0
@@ -73,7 +76,17 @@ class Fault:
         return f"{self.kind} {self.victim} at {self.at:.2f} s for {self.seconds:.2f} s"
 
 
-def choose(rng: random.Random) -> list[Fault]:
+def choose(rng: random.Random, more: random.Random) -> list[Fault]:
+    """`more` decides about sequences, which leave what else a seed does as it is."""
+    faults = _choose(rng)
+    alone = any(fault.kind in PATIENT for fault in faults)
+    if more.random() < SEQUENCE_SHARE and not alone:
+        at, kind = more.uniform(2.0, STRIKE_WITHIN), more.choice(SEQUENCES)
+        faults.append(Fault(at, kind, more.randrange(1000), 0.0))
+    return sorted(faults, key=lambda fault: fault.at)
+
+
+def _choose(rng: random.Random) -> list[Fault]:
     if rng.random() < 0.2:  # one alone, which has to come to its end in good order
         at, victim = rng.uniform(2.0, STRIKE_WITHIN), rng.randrange(1000)
         kind = rng.choice(DECISIVE + PATIENT)
@@ -93,7 +106,7 @@ def choose(rng: random.Random) -> list[Fault]:
         victim = rng.randrange(1000)
         faults.append(Fault(at, "kill_before_save", victim, 0.0))
         faults.append(Fault(at + 0.01, rng.choice(DECISIVE), victim, 0.0))
-    return sorted(faults, key=lambda fault: fault.at)
+    return faults
 
 
 class Strikes:
@@ -106,12 +119,13 @@ class Strikes:
         """Returns when it is over."""
         await asyncio.sleep(fault.at)
         if not self._cluster.over:
-            await getattr(self, fault.kind)(fault)
+            strikes = Sequences(self, self._cluster) if fault.kind in SEQUENCES else self
+            await getattr(strikes, fault.kind)(fault)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self._cluster.witness.say(f"-- {text}")
 
-    def _member(self, fault: Fault) -> Process | None:
+    def member(self, fault: Fault) -> Process | None:
         members = [p for p in self._cluster.members.values() if p.alive]
         return members[fault.victim % len(members)] if members else None
 
@@ -129,35 +143,35 @@ class Strikes:
 
     # --- processes ------------------------------------------------------------------------------
 
-    async def _stop(self, process: Process | None, seconds: float) -> None:
+    async def stop(self, process: Process | None, seconds: float) -> None:
         if process is None:
             return
-        self._say(f"stop {process.name} for {seconds:.2f} s")
+        self.say(f"stop {process.name} for {seconds:.2f} s")
         process.stop()
         with self._cluster.disturbed(process.host, process.name):
             await asyncio.sleep(seconds)
             process.resume()
             if process.alive:
-                self._say(f"continue {process.name}")
+                self.say(f"continue {process.name}")
 
     async def stop_member(self, fault: Fault) -> None:
-        await self._stop(self._member(fault), fault.seconds)
+        await self.stop(self.member(fault), fault.seconds)
 
     async def stop_agent(self, fault: Fault) -> None:
-        await self._stop(self._agent(fault), fault.seconds)
+        await self.stop(self._agent(fault), fault.seconds)
 
     async def stop_coordinator(self, fault: Fault) -> None:
-        await self._stop(self._coordinator(), fault.seconds)
+        await self.stop(self._coordinator(), fault.seconds)
 
     async def _kill(self, process: Process | None, code: int = -9) -> None:
         if process is not None:
-            self._say(f"kill {process.name}")
+            self.say(f"kill {process.name}")
             with self._cluster.disturbed(process.host, process.name):
                 process.end(code)
             self._cluster.count_holders()
 
     async def kill_member(self, fault: Fault) -> None:
-        await self._kill(self._member(fault))
+        await self._kill(self.member(fault))
 
     async def kill_agent(self, fault: Fault) -> None:
         await self._kill(self._agent(fault))
@@ -168,7 +182,7 @@ class Strikes:
 
     async def kill_at_callback(self, fault: Fault) -> None:
         """Any process, before one of its next callbacks: at any await."""
-        found = (self._member(fault), self._agent(fault), self._coordinator())
+        found = (self.member(fault), self._agent(fault), self._coordinator())
         process = found[fault.victim % 3]
         if process is not None:
             process.lives = fault.victim // 3 % 100
@@ -178,14 +192,14 @@ class Strikes:
 
     def _is_killed(self, process: Process) -> None:
         if process.lives == 0:
-            self._say(f"kill {process.name} between two awaits")
+            self.say(f"kill {process.name} between two awaits")
             self._cluster.disturb(process.host, process.name)
             self._cluster.count_holders()
 
     async def coordinator_away(self, fault: Fault) -> None:
         """For longer than the elastic timeout: a world that is whole does not notice."""
         steps = self._cluster.witness.steps
-        await self._stop(self._coordinator(), fault.seconds)
+        await self.stop(self._coordinator(), fault.seconds)
         moved_at = self._cluster.witness.moved_at
         still = self._cluster.loop.now - moved_at > AWAY / 2
         if steps and still and not self._cluster.is_complete:
@@ -214,8 +228,8 @@ class Strikes:
         await self._kill(self._coordinator())
 
     async def notice_member(self, fault: Fault) -> None:
-        if (process := self._member(fault)) is not None:
-            self._say(f"SIGTERM to {process.name}")
+        if (process := self.member(fault)) is not None:
+            self.say(f"SIGTERM to {process.name}")
             self._cluster.wishes += 1
             can_do_without = self._cluster.witness.size > self._cluster.spec.min_np
             process.terminate()
@@ -240,7 +254,7 @@ class Strikes:
         left = [h for h in self._cluster.hosts if h.agent and h.agent.alive]
         agent = self._agent(fault)
         if agent is not None and len(left) > 1:
-            self._say(f"SIGTERM to {agent.name}")
+            self.say(f"SIGTERM to {agent.name}")
             self._cluster.wishes += 1
             agent.terminate()
             for host in left:
@@ -251,25 +265,27 @@ class Strikes:
         left = [h for h in cluster.hosts if h.agent and h.agent.alive and h.name != name]
         if name is None or not left:
             return
-        self._say(f"host {name} is lost")
+        self.say(f"host {name} is lost")
         cluster.network.lose(name)
         cluster.disturb(name)
         for process in cluster.processes_on(name):
             process.end(-9)
         cluster.count_holders()
+        if not cluster.witness.size:  # for all the coordinator knows, the first world has begun
+            cluster.patience += cluster.spec.elastic_timeout
 
     # --- the network ----------------------------------------------------------------------------
 
     async def _cut(self, pairs: list[tuple[str, str]], seconds: float) -> None:
         network = self._cluster.network
-        self._say(f"cut {', '.join('-'.join(pair) for pair in pairs)} for {seconds:.2f} s")
+        self.say(f"cut {', '.join('-'.join(pair) for pair in pairs)} for {seconds:.2f} s")
         for one, other in pairs:
             network.cut(one, other)
         with self._cluster.disturbed(*{name for pair in pairs for name in pair}):
             await asyncio.sleep(seconds)
             for one, other in pairs:
                 network.heal(one, other)
-        self._say(f"healed {', '.join('-'.join(pair) for pair in pairs)}")
+        self.say(f"healed {', '.join('-'.join(pair) for pair in pairs)}")
 
     async def cut_from_head(self, fault: Fault) -> None:
         if (name := self._host(fault)) is not None:
@@ -287,7 +303,7 @@ class Strikes:
 
     async def slow_host(self, fault: Fault) -> None:
         if (name := self._host(fault)) is not None:
-            self._say(f"{name} is slow for {fault.seconds:.2f} s")
+            self.say(f"{name} is slow for {fault.seconds:.2f} s")
             with self._cluster.disturbed(name):
                 self._cluster.network.slow(name, 0.6)
                 await asyncio.sleep(fault.seconds)
@@ -297,7 +313,7 @@ class Strikes:
         network = self._cluster.network
         for endpoint in list(network.endpoints)[fault.victim % 2 :: 1 + fault.victim % 3]:
             if endpoint in network.endpoints and endpoint.peer in network.endpoints:
-                self._say(f"reset {endpoint.process.name} - {endpoint.peer.process.name}")
+                self.say(f"reset {endpoint.process.name} - {endpoint.peer.process.name}")
                 self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
                 network.reset(endpoint)
 
@@ -305,16 +321,16 @@ class Strikes:
         network = self._cluster.network
         if network.endpoints:
             endpoint = list(network.endpoints)[fault.victim % len(network.endpoints)]
-            self._say(f"half open {endpoint.process.name} - {endpoint.peer.process.name}")
+            self.say(f"half open {endpoint.process.name} - {endpoint.peer.process.name}")
             self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
             network.make_half_open(endpoint)
 
     async def break_group(self, fault: Fault) -> None:
         """A connection between two members breaks; both processes are well."""
-        if (process := self._member(fault)) is not None:
+        if (process := self.member(fault)) is not None:
             training = self._cluster.trainings.get(process.name)
             if training is not None and training.holds_state:
-                self._say(f"a connection of {process.name} to other members breaks")
+                self.say(f"a connection of {process.name} to other members breaks")
                 training.group.is_reset = True
 
     async def break_at_switch(self, fault: Fault) -> None:
@@ -339,61 +355,63 @@ class Strikes:
         training = entering[fault.victim % len(entering)]
         if training.entering is not None and training.process.alive:
             name = training.process.name
-            self._say(f"a connection of {name} breaks on the way into a world")
+            self.say(f"a connection of {name} breaks on the way into a world")
             training.entering.is_reset = True
             await self.reset_lines(replace(fault, victim=0))
 
     async def differ(self, fault: Fault) -> None:
         """The script of one member sets a value to something else than the others do."""
-        if (process := self._member(fault)) is not None:
+        if (process := self.member(fault)) is not None:
             training = self._cluster.trainings.get(process.name)
             if training is not None and training.group is not None:
-                self._say(f"{process.name} has another job.state than the others")
+                self.say(f"{process.name} has another job.state than the others")
                 training.differ(fault.victim)
 
     # --- the rest -------------------------------------------------------------------------------
 
     async def jump_clock(self, fault: Fault) -> None:
         seconds = (fault.seconds - LONGEST / 2) * 600
-        self._say(f"the wall clock jumps by {seconds:.0f} s")
+        self.say(f"the wall clock jumps by {seconds:.0f} s")
         self._cluster.loop.wall += seconds
 
     async def store_away(self, fault: Fault) -> None:
         store = self._cluster.store
         store.away, store.arrives = True, fault.victim % 2 == 0
-        self._say(f"the store is away for {fault.seconds:.2f} s, writes arrive: {store.arrives}")
+        self.say(f"the store is away for {fault.seconds:.2f} s, writes arrive: {store.arrives}")
         await asyncio.sleep(fault.seconds)
         self._cluster.check_memory()
         store.away = False
-        self._say("the store is back")
+        self.say("the store is back")
 
     async def store_full(self, fault: Fault) -> None:
         """What is there can be read, and nothing written until somebody has made room."""
-        self._say(f"the store is full for {fault.seconds:.2f} s")
+        self.say(f"the store is full for {fault.seconds:.2f} s")
         self._cluster.store.full = True
         await asyncio.sleep(fault.seconds)
         self._cluster.store.full = False
-        self._say("the store has room")
+        self.say("the store has room")
 
     async def other_plan(self, fault: Fault) -> None:
         """The scripts of newcomers ask for other data than those in training."""
-        self._say(f"newcomers ask for other data for {fault.seconds:.2f} s")
+        self.say(f"newcomers ask for other data for {fault.seconds:.2f} s")
         self._cluster.newcomers_differ = True
         await asyncio.sleep(fault.seconds)
         self._cluster.newcomers_differ = False
 
     async def unpackable(self, fault: Fault) -> None:
         """The scripts keep something in job.state that cannot travel."""
-        if self._cluster.witness.size:
-            self._say(f"the state cannot be handed over for {fault.seconds:.2f} s")
+        if self._cluster.witness.steps:  # or it could never be handed over, and the job would end
+            self.say(f"the state cannot be handed over for {fault.seconds:.2f} s")
             self._cluster.unpackable = True
             await asyncio.sleep(fault.seconds)
             self._cluster.unpackable = False
 
     async def ask_for_size(self, fault: Fault) -> None:
         to = 1 + fault.victim % self._cluster.spec.max_np
-        timeout = (2.0, 8.0, 30.0)[fault.victim % 3]
-        self._say(f"ask for size {to} within {timeout:g} s")
+        self.ask(to, (2.0, 8.0, 30.0)[fault.victim % 3])
+
+    def ask(self, to: int, timeout: float) -> None:
+        self.say(f"ask for size {to} within {timeout:g} s")
         process = Process(self._cluster.loop, f"resize to {to}", "head")
         process.start(lambda: resize(self._cluster, to, timeout))
         self._cluster.clients.append(process)

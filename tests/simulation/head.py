@@ -38,7 +38,7 @@ class _Printer(Printer):
     def output(
         self, member: str, rank: int | None, stream: str, lines: Sequence[str], at: float
     ) -> None:
-        """Members print nothing."""
+        self._witness.printed.update(lines)
 
     def ended(self, member: str, rank: int | None, code: int) -> None:
         self._witness.say(f"{member} ended with {code}")

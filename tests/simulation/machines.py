@@ -10,12 +10,13 @@ from unittest.mock import patch
 
 from midflight.agent import loop as agent_loop
 from midflight.agent import members as agent_members
+from midflight.agent.link import Link
 from midflight.agent.loop import Agent, Surroundings
 from midflight.agent.processes import Channels, OnExit
 from midflight.agent.settings import Settings
 from midflight.errors import MidflightError
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import StartMember
+from midflight.protocol.messages import Output, StartMember
 from midflight.protocol.world import World
 from midflight.run import coordinator as run_coordinator
 from midflight.runtime.membership import next_world
@@ -109,6 +110,7 @@ class Host:
         self.slots = slots
         self.agent: Process | None = None
         self.left = False  # for good, after a notice
+        self._serving: Agent | None = None
 
     async def keep(self) -> None:
         cluster = self._cluster
@@ -138,13 +140,26 @@ class Host:
             environ={},
         )
         around = Surroundings(signals=False, open_outlet=_Outlet)
-        agent = Agent(settings, SILENT, around)
+        agent = self._serving = Agent(settings, SILENT, around)
         PROCESS.get().on_terminate = agent.leave
         try:
             return await agent.run()
         except MidflightError as error:
             self._cluster.witness.say(f"the agent of {self.name} gives up: {error}")
             return 1
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its agent has a line to the coordinator."""
+        link = getattr(self._serving, "_link", None)
+        return isinstance(link, Link) and link.connected
+
+    def print(self, member: str, line: str) -> None:
+        """A member of this host does; its agent passes it on."""
+        agent, serving = self.agent, self._serving
+        assert agent is not None and serving is not None
+        said = Output(member, "stdout", (line,), 0.0)
+        agent.loop.call_soon(serving._link.say, said, context=agent.context)
 
 
 def start_training(cluster: "Cluster", environment: Mapping[str, str], host: str) -> Process:

@@ -31,12 +31,13 @@ from tests.simulation.coming import SimComing
 from tests.simulation.group import SimGroup
 from tests.simulation.link import SimLink
 from tests.simulation.loop import Process
-from tests.simulation.witness import Intervals, fold, joined
+from tests.simulation.witness import Intervals, fold, joined, rounded
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 T = TypeVar("T")
+BUSY_SECONDS = 0.001
 SECRET = b"the secret of the simulated job"
 
 
@@ -110,11 +111,12 @@ class Training:
         self._fabric = fabric = cluster.fabric
         self._rng = random.Random(f"{env.member} {fabric.rng.random()}")
         self.cursor = Cursor()
-        self.values = {"weights": 0, "best": 0}  # job.state
+        self.values = {"weights": 0, "rounding": 0, "best": 0}  # job.state
         self.holdings = Holdings({}, self.values)
         self.plan: Mapping[str, Any] | None = None  # of the data, once the script has asked for it
         self._same_plan = True
         self._next_best: int | None = None
+        self.busy_from: int | None = None  # at this step the script does something else for a while
         self.holds_state = False
         self.has_left = False  # a world that goes on without this member
         self.waiting = False
@@ -208,6 +210,7 @@ class Training:
             return 1
         except (StateError, DataError) as error:
             self.witness.say(f"the script of {self.env.member} ends: {error}")
+            self.witness.unfit += self._cluster.newcomers_differ
             membership.link.send(say.MemberFailed(str(error), type(error).__name__))
             return 1
         finally:
@@ -221,6 +224,8 @@ class Training:
         await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
 
     async def _boundary(self) -> None:
+        while self.busy_from is not None and self.cursor.step >= self.busy_from:  # noqa: ASYNC110
+            await asyncio.sleep(BUSY_SECONDS)
         if self._layout_wanted and self.holds_state:
             self._layout_wanted = False
             captured = try_capture(self.capture)
@@ -240,10 +245,12 @@ class Training:
         mine = Standpoint(None if newcomer else self._progress, self.capture)
         if self._cluster.unpackable:  # and cannot be compared
             self.witness.differing.add(group.generation)
+            self.witness.scripts_differ = True
         agreed = await blocking.run(
             lambda: agree(group, self.holdings, self.terms(), mine, prepared)
         )
         if (received := agreed.received) is not None:
+            self.witness.received(self.env.member, received.differed)
             extra = self.holdings.restore(received.snapshot, rng=False)
             self.cursor = Cursor(extra["step"], extra["epoch"], extra["position"])
             self._trained_in = extra["generation"]
@@ -264,6 +271,7 @@ class Training:
     def differ(self, value: int) -> None:
         """In its next step the script does on this member what it does not do on the others."""
         self._next_best = value
+        self.witness.scripts_differ = True
 
     def has_moved(self) -> None:
         self.moved += 1
@@ -287,13 +295,15 @@ class Training:
         await self._pass(self._script.step_seconds)
         weights = self.values["weights"]
         state = (self._progress, weights, group.backend, str(self.plan))
-        answers = await self._together(group.meet_all((own, state, self.values["best"])))
+        values = self.values["best"], self.values["rounding"]
+        answers = await self._together(group.meet_all((own, state, values)))
         if answers is None:
             return
         self.witness.equal(self.env.member, [state for _, state, _ in answers])
-        self.witness.same_values(group.generation, [value for _, _, value in answers])
+        self.witness.same_values(group.generation, [values for _, _, values in answers])
         used = joined([part for part, _, _ in answers])
         self.values["weights"] = weights = fold(weights, extent, used)
+        self.values["rounding"] = rounded(self.values["rounding"], group.generation)
         self.cursor = extent.after
         self._trained_in = group.generation
         self._driver.stepped()

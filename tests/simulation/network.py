@@ -9,7 +9,8 @@ reads them. When a process ends its kernel closes its connections, unless the ho
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.simulation.loop import PROCESS, Process, SimLoop
@@ -91,6 +92,17 @@ class Network:
         for end in (endpoint, endpoint.peer):
             end.receive_soon("rst", b"")
 
+    @contextmanager
+    def held(self, sender: Process, receivers: Collection[Process]) -> Iterator[None]:
+        """Meanwhile nothing arrives of what the sender says to these."""
+        ends = [e for e in self.endpoints if e.process is sender and e.peer.process in receivers]
+        for endpoint in ends:
+            endpoint.held = True
+        yield
+        for endpoint in ends:
+            endpoint.held = False
+            endpoint.send_again()
+
     def make_half_open(self, endpoint: "Endpoint") -> None:
         endpoint.silent = endpoint.peer.silent = True
 
@@ -105,7 +117,11 @@ class Network:
     def deliver(self, sender: "Endpoint", kind: str, data: bytes) -> None:
         if sender.silent:
             return
-        if sender.waiting or not self.reachable(sender.process.host, sender.peer.process.host):
+        if (
+            sender.held
+            or sender.waiting
+            or not self.reachable(sender.process.host, sender.peer.process.host)
+        ):
             sender.waiting.append((kind, data))
             return
         sender.in_flight -= len(data)
@@ -136,6 +152,7 @@ class Endpoint(asyncio.Transport):
         self.arrival = 0.0  # when the last thing sent will be there
         self.in_flight = 0
         self.silent = False  # half open
+        self.held = False  # what it sends is late, as if packets were lost and sent again
         self.waiting: list[tuple[str, bytes]] = []  # the hosts are cut off
         self._closing = False
         self._lost = False

@@ -1,10 +1,11 @@
 """A share of the simulation; `make simulate` runs as much of it as there is time for."""
 
+import random
 import threading
 
 import pytest
 
-from tests.simulation.faults import Fault
+from tests.simulation.faults import PATIENT, SEQUENCES, Fault, choose
 from tests.simulation.mutations import MUTATIONS, bite
 from tests.simulation.shrinking import run_seed, shrink, tell
 
@@ -21,6 +22,15 @@ def test_a_seed_is_the_same_story_every_time() -> None:
     assert run_seed(3) == run_seed(3)
 
 
+def test_a_sequence_leaves_the_other_faults_of_a_seed_as_they_are() -> None:
+    for seed in range(20):
+        chosen = [choose(random.Random(seed), random.Random(more)) for more in range(20)]
+        kinds = {fault.kind for faults in chosen for fault in faults}
+        assert bool(kinds & {*SEQUENCES}) is not bool(kinds & {*PATIENT})  # those strike alone
+        others = {tuple(f for f in faults if f.kind not in SEQUENCES) for faults in chosen}
+        assert len(others) == 1
+
+
 def test_a_job_without_faults_trains_every_sample_and_succeeds() -> None:
     outcome = run_seed(7, ()).outcome
     assert outcome.code == 0 and not outcome.findings and not outcome.excused
@@ -32,7 +42,7 @@ def test_a_job_whose_last_holder_is_killed_may_fail_but_says_so() -> None:
     assert outcome.excused and not outcome.findings
 
 
-@pytest.mark.parametrize("name", ["stuck", "unreduced", "last_step", "backend"])
+@pytest.mark.parametrize("name", ["stuck", "unreduced", "last_step", "backend", "leaver", "outbox"])
 def test_a_fault_that_was_mended_is_found_when_it_is_put_back(name: str) -> None:
     assert bite(MUTATIONS[name], range(20)).story is not None
 

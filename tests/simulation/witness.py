@@ -4,10 +4,13 @@ import asyncio
 import zlib
 from collections.abc import Callable, Sequence
 
-from midflight.coordinator.core.state import OVER, Phase, Stage, State
+from midflight.coordinator.core.state import OVER, Change, Phase, Stage, State
+from midflight.coordinator.core.switch_step import PREFETCH_SECONDS
 from midflight.protocol.world import World
 from midflight.runtime.data.plan import Cursor, Extent, Plan
 
+LATEST_SWITCH = 2 * PREFETCH_SECONDS  # members may be slower than they were so far
+STEPS_AHEAD = 4  # the one in flight, those until the news is there, and one that nobody has told of
 MOST_FINDINGS = 10  # what goes wrong once often does so in each step that follows
 Intervals = tuple[tuple[int, int], ...]
 
@@ -15,6 +18,11 @@ Intervals = tuple[tuple[int, int], ...]
 def fold(weights: int, extent: Extent, used: Intervals) -> int:
     """The weights after a step with these samples: any other samples give others."""
     return zlib.crc32(f"{weights} {extent.epoch} {used}".encode())
+
+
+def rounded(before: int, generation: int) -> int:
+    """The last bits of the weights: a step that is repeated in another world gives others."""
+    return zlib.crc32(f"{before} {generation}".encode())
 
 
 def joined(parts: Sequence[Intervals]) -> Intervals:
@@ -47,15 +55,18 @@ class Witness:
         self.findings: list[str] = []
         self._worlds: dict[int, World] = {}
         self._generation = 0  # the highest that was saved
-        self._trained_in = 0  # the newest generation in which a step was completed
         self._begun_in: dict[int, int] = {}  # the first step that was completed there
         self.decided_next: asyncio.Event | None = None  # somebody waits for the next decision
         self.switching_next: asyncio.Event | None = None  # or for the next switch step
         self.differing: set[int] = set()  # generations in which a script made its member differ
+        self.printed: set[str] = set()  # lines that were shown
+        self.scripts_differ = False  # any of them, ever
+        self.unfit = 0  # newcomers whose scripts ended because they ask for other data
         self.notice_in_vain = False  # a member had to go, and nobody could take the state over
         self.steps = 0  # completed, by the furthest
         self.moved_at = now()  # when that last changed
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
+        self.step_seconds = 0.0
         self.is_well: Callable[[str], bool] = lambda member: False
 
     @property
@@ -95,7 +106,12 @@ class Witness:
             differing = " and ".join(sorted(map(str, set(states))))
             self.find(f"the members of one step with {member} differ: {differing}")
 
-    def same_values(self, generation: int, values: Sequence[int]) -> None:
+    def received(self, member: str, differed: str) -> None:
+        """A member takes the job's state over; it is told in what it differs, if it is as far."""
+        if differed and not self.scripts_differ:
+            self.find(f"{member} is said to differ, and no script did: {differed}")
+
+    def same_values(self, generation: int, values: Sequence[object]) -> None:
         """What the members of a step hold besides the weights: equal since they met here."""
         if len(set(values)) > 1 and generation not in self.differing:
             self.find(f"the members of generation {generation} have different values of job.state")
@@ -110,6 +126,8 @@ class Witness:
             self.decided_next.set()
         if changed and after.phase is Phase.SWITCHING and self.switching_next is not None:
             self.switching_next.set()
+        if changed and after.phase is Phase.SWITCHING and after.change is not None:
+            self._published(after.change)
         if after.world != before.world and after.world is not None:
             self._new_world(after.world)
         if after.phase in OVER or before.phase in OVER:
@@ -119,6 +137,12 @@ class Witness:
             let_go = gone.stage is Stage.LEAVING or gone.finished or gone.error
             if gone.can_give and not let_go and self.is_well(name):
                 self.find(f"{name} holds the state, runs and can be reached, and is given up")
+
+    def _published(self, change: Change) -> None:
+        """A planned change does not wait for all that was prefetched: it is bound by time."""
+        seconds = (change.step - self.steps) * self.step_seconds
+        if seconds > LATEST_SWITCH + STEPS_AHEAD * self.step_seconds:
+            self.find(f"a change is to come in {seconds:.0f} s, at step {change.step}")
 
     def _new_world(self, world: World) -> None:
         self.say(f"world {world.generation}: {' '.join(world.names)}")

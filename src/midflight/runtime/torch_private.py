@@ -10,33 +10,36 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-
-# Names that torch.distributed has as well; its types do not say so.
-from torch._C._distributed_c10d import GradBucket as GradBucket
-from torch._C._distributed_c10d import PrefixStore as PrefixStore
-from torch._C._distributed_c10d import Store as Store
-from torch._C._distributed_c10d import Work as Work
 from torch.nn.parallel import DistributedDataParallel
 
 from midflight.errors import TorchUnsupported
+
+if TYPE_CHECKING:  # torch.distributed has these names as well; its types do not say so
+    from torch._C._distributed_c10d import GradBucket as GradBucket
+    from torch._C._distributed_c10d import PrefixStore as PrefixStore
+    from torch._C._distributed_c10d import Store as Store
+    from torch._C._distributed_c10d import Work as Work
+else:
+    GradBucket, PrefixStore, Store, Work = dist.GradBucket, dist.PrefixStore, dist.Store, dist.Work
 
 OLDEST = (2, 6)
 
 
 @dataclass(frozen=True)
 class Interface:
-    name: str  # below `torch`
+    name: str  # below `torch`; `()` after a part: of what it makes
     why: str
 
 
 _GROUP = "distributed.ProcessGroup"
 _GLOO = "distributed.ProcessGroupGloo"
 _DDP = "nn.parallel.DistributedDataParallel"
+_NCCL = "distributed.ProcessGroupNCCL"  # a CPU build has none
 _MODULE = "nn.Module"
 
 INTERFACES = (
@@ -55,18 +58,16 @@ INTERFACES = (
         f"{_GROUP}._reduce_scatter_base",
         "what reduce_scatter_tensor calls; its waits end at a cut",
     ),
-    Interface(
-        f"{_GLOO}._Options",
-        "gloo at the member's own address (_devices), with a deadline for connecting (_timeout) "
-        "and few threads (_threads)",
-    ),
+    Interface(f"{_GLOO}._Options._devices", "gloo at the member's own address"),
+    Interface(f"{_GLOO}._Options._threads", "few threads for each group"),
+    Interface(f"{_GLOO}._Options._timeout", "a deadline for connecting"),
     Interface(f"{_GLOO}.create_device", "gloo at the member's own address"),
     Interface(
         f"{_GLOO}._set_default_timeout",
         "collectives have no deadline once the group is connected: heartbeats find a hang",
     ),
-    Interface("distributed.ProcessGroupNCCL.Options", "collectives without a deadline (_timeout)"),
-    Interface("distributed.ProcessGroupNCCL.abort", "makes whoever is blocked in NCCL fail"),
+    Interface(f"{_NCCL}.Options._timeout", "collectives without a deadline"),
+    Interface(f"{_NCCL}.abort", "makes whoever is blocked in NCCL fail"),
     Interface(f"{_DDP}._pre_forward", "DDP around a module that the script calls by itself"),
     Interface(f"{_DDP}._post_forward", "DDP around a module that the script calls by itself"),
     Interface(
@@ -78,7 +79,7 @@ INTERFACES = (
         "the outputs of a forward pass whose backward pass has to fail",
     ),
     Interface(
-        "autograd.Variable._execution_engine",
+        "autograd.Variable._execution_engine.queue_callback",
         "an action after the whole backward pass, DDP's part of it included",
     ),
     Interface("_utils._flatten_dense_tensors", "many small tensors travel as one"),
@@ -86,11 +87,15 @@ INTERFACES = (
     Interface("_foreach_copy_", "one call for many small copies"),
     Interface("Tensor._version", "whether a script has changed a buffer between two steps"),
     Interface(f"{_MODULE}._load_from_state_dict", "whether a module loads in a way of its own"),
+    Interface(f"{_MODULE}()._load_state_dict_pre_hooks", "whether a hook takes part in loading"),
+    Interface(f"{_MODULE}()._load_state_dict_post_hooks", "whether a hook takes part in loading"),
+    Interface(
+        f"{_MODULE}().state_dict()._metadata",
+        "the versions of its modules, for a state_dict that was handed over",
+    ),
     Interface("cuda._is_in_bad_fork", "whether a warm standby could use CUDA"),
     Interface("nn.modules.batchnorm._BatchNorm", "the base of Horovod's SyncBatchNorm"),
 )
-# A CPU build has none of these.
-_ONLY_WITH_NCCL = "distributed.ProcessGroupNCCL."
 
 # Before that, torch lost hold of works that were made in Python.
 PYTHON_WORKS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 7)
@@ -116,9 +121,7 @@ def check() -> None:
 def missing() -> list[Interface]:
     """What should be there and is not."""
     expected = (
-        item
-        for item in INTERFACES
-        if dist.is_nccl_available() or not item.name.startswith(_ONLY_WITH_NCCL)
+        item for item in INTERFACES if dist.is_nccl_available() or not item.name.startswith(_NCCL)
     )
     return [item for item in expected if not _exists(item.name)]
 
@@ -126,9 +129,10 @@ def missing() -> list[Interface]:
 def _exists(name: str) -> bool:
     found: Any = torch
     for part in name.split("."):
-        if not hasattr(found, part):
+        own = part.removesuffix("()")
+        if not hasattr(found, own):
             return False
-        found = getattr(found, part)
+        found = getattr(found, own)() if own != part else getattr(found, own)
     return True
 
 
@@ -254,4 +258,7 @@ def cuda_is_lost() -> bool:
     return bool(torch.cuda._is_in_bad_fork())
 
 
-BatchNormBase = torch.nn.modules.batchnorm._BatchNorm
+if TYPE_CHECKING:
+    BatchNormBase = torch.nn.modules.batchnorm._BatchNorm
+else:  # where it is missing `check` says so; the import must not fail before that
+    BatchNormBase = getattr(torch.nn.modules.batchnorm, "_BatchNorm", nn.Module)

@@ -179,7 +179,7 @@ def _lost_hosts(draft: Draft) -> None:
     lost = [m for m in state.members.values() if _is_lost(draft, m)]
     if lost and state.phase not in OVER and not _others_can_go_on(draft, lost):
         lost = [m for m in lost if draft.now - m.heard_at > state.spec.elastic_timeout]
-        if lost:  # others were waited for all the while
+        if lost and state.has_begun:  # others were waited for all the while
             draft.set(waiting_since=min(m.heard_at for m in lost))
     quiet = ", ".join(dict.fromkeys(member.host for member in lost))
     for_long = max((draft.now - member.heard_at for member in lost), default=0.0)
@@ -218,17 +218,27 @@ def _is_broken(state: State) -> bool:
 
 
 def _others_can_go_on(draft: Draft, without: list[MemberState]) -> bool:
-    """Whether somebody is left who is there and holds the training state, if there is one."""
-    if not draft.state.has_begun or draft.state.mode is not Mode.ELASTIC:
-        return any(host.connected for host in draft.state.hosts.values())
+    """Whether somebody is left who is there and holds the training state, if there is one.
+
+    A first world trains on unheard once all are in it. One that is heard, and is not in it yet,
+    shows that it has not begun.
+    """
+    state = draft.state
+    may_have_begun = state.has_begun or any(m.stage is Stage.ACTIVE for m in without)
+    if not may_have_begun or state.mode is not Mode.ELASTIC:
+        return any(host.connected for host in state.hosts.values())
     names = {member.name for member in without}
-    names |= {*left_behind(draft.state, draft.now, names)}
-    oldest = draft.now - draft.state.silence
-    return any(
-        m.can_give and m.connected and m.heard_at >= oldest
-        for m in draft.state.members.values()
-        if m.name not in names
-    )
+    names |= {*left_behind(state, draft.now, names)}
+    oldest = draft.now - state.silence
+    others = [
+        m
+        for m in state.members.values()
+        if m.name not in names and m.connected and m.heard_at >= oldest
+        if m.stage is not Stage.LEAVING  # whoever was let go comes back to no world
+    ]
+    if any(m.can_give for m in others):
+        return True
+    return not state.has_begun and any(m.stage is Stage.ACTIVE for m in others)
 
 
 def _silent_members(draft: Draft) -> None:
