@@ -9,21 +9,27 @@ from pathlib import Path
 
 from bench import cli_case, coordinator_case, flight_case
 from bench.cases import failure, join, resize, steady
-from bench.horovod_case import Horovod
+from bench.horovod_case import HOROVOD
 from bench.midflight_case import Midflight
 from bench.peers.ddp import Ddp
 from bench.peers.torchft import Torchft
 from bench.peers.torchrun import Torchrun
-from bench.plan import CASES, SYSTEMS, Item, Settings, plan
+from bench.plan import CASES, SYSTEMS, WAYS, Item, Settings, plan
 from bench.processes import BenchError
 from bench.rows import Row, summarise, table, to_json
 from bench.systems import System
 from bench.torchrun_case import DropIn
 
-KNOWN: dict[str, System] = {
-    system.name: system
-    for system in (Ddp(), Midflight(), Torchrun(), Torchft(), Horovod(), DropIn())
-}
+MEASURED: tuple[System, ...] = (
+    Ddp(),
+    Midflight(),
+    *(Midflight(name, joining=name.removeprefix("midflight-")) for name in WAYS),
+    Torchrun(),
+    Torchft(),
+    HOROVOD,
+    DropIn(),
+)
+KNOWN = {system.name: system for system in MEASURED}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,7 +94,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Settings, Path | None]:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the medians there, too")
     parser.add_argument("--repeats", type=count, default=5, help="of everything (default 5)")
     parser.add_argument("--rounds", type=count, default=12, help="turns per steady repeat (12)")
-    parser.add_argument("--systems", type=names, default=SYSTEMS, help=",".join(SYSTEMS))
+    parser.add_argument("--systems", type=names, default=SYSTEMS, help=",".join((*SYSTEMS, *WAYS)))
     parser.add_argument("--megabytes", type=counts, default=(), help="of gradients, as in 1,100")
     parser.add_argument("--workers", type=counts, default=(), help="before the event, as in 2,3")
     parser.add_argument("--members", type=counts, default=(), help="of the case coordinator")
@@ -117,8 +123,8 @@ def counts(text: str) -> tuple[int, ...]:
 
 def names(text: str) -> tuple[str, ...]:
     for name in text.split(","):
-        if name not in SYSTEMS:
-            known = ", ".join(SYSTEMS)
+        if name not in (*SYSTEMS, *WAYS):
+            known = ", ".join((*SYSTEMS, *WAYS))
             raise argparse.ArgumentTypeError(f"no system is called {name!r}; there are {known}")
     return tuple(text.split(","))
 

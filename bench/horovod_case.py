@@ -4,7 +4,4 @@ from pathlib import Path
 
 from bench.midflight_case import Midflight
 
-
-class Horovod(Midflight):
-    name = "horovod"
-    script = Path(__file__).with_name("horovod_train.py")
+HOROVOD = Midflight("horovod", Path(__file__).with_name("horovod_train.py"))

@@ -43,9 +43,11 @@ class MidflightFleet:
         wire.close()
 
 
+@dataclass
 class Midflight:
-    name = "midflight"
-    script = SCRIPT
+    name: str = "midflight"
+    script: Path = SCRIPT
+    joining: str = "auto"  # how newcomers receive the state
 
     def start(self, run: Run, shape: Shape) -> MidflightFleet:
         run.start(
@@ -53,7 +55,7 @@ class Midflight:
                 *("-m", "midflight.run", "--name", NAME),
                 *("-np", str(shape.workers), "--min-np", "1", "--max-np", "16"),
                 *("-H", "localhost:16", "--warm", str(shape.warm), "--cooldown", "1", "60"),
-                *("--", sys.executable, str(self.script), str(shape.megabytes)),
+                *("--", sys.executable, str(self.script), str(shape.megabytes), self.joining),
             ],
             home(run),
         )

@@ -22,6 +22,7 @@ CASES = (
 )
 ALONE = ("coordinator", "flight", "cli", "kubernetes")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
+WAYS = ("midflight-blocking", "midflight-shadow")  # in which a newcomer receives the state
 DROPINS = ("ddp", "horovod", "midflight-torchrun", "torchrun")  # what the case dropin compares
 # (megabytes, workers) of each case, unless the command line names others. The workers are those
 # before the event, so that a resize from 3 makes a world of 4.
@@ -50,6 +51,7 @@ CAN = {
     # A stopped worker is nothing that torchrun would ever notice. "host" is a worker and its agent
     # at once; how torchrun heals differs, so both are shown.
     "torchrun": {"steady", "resize", "sigkill", "host", "cold join"},
+    **{name: {"resize"} for name in WAYS},
     "horovod": {"steady", "resize", "sigkill"},
     "midflight-torchrun": {"resize", "sigkill", "host"},  # its steps are the script's own
     "torchft": {"steady", "resize", "sigkill", "sigstop", "cold join"},

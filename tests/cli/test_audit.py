@@ -377,3 +377,15 @@ def test_ledgers_may_lie_in_a_folder_of_their_own(
 def test_an_unknown_run_is_named(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["audit", "nobody"]) == 1
     assert "no run or job is named 'nobody'; known runs: demo" in capsys.readouterr().err
+
+
+def test_steps_in_which_a_newcomer_had_no_share_yet_are_proven() -> None:
+    ledger = (
+        '{"step":0,"epoch":0,"start":0,"stop":10,"generation":2,"rank":%d,"size":3,"sharers":2,'
+        '"own":%d,"crc":0}\n'
+    )
+    owns = {"m0": (0, 5), "m1": (1, 5), "m2": (2, 0)}
+    records = [r for m, own in owns.items() for r in parse(m, ledger % own)[0]]
+    assert judge(records, samples=10).ok
+    greedy = [replace(record, own=3) if record.rank == 2 else record for record in records]
+    assert "its share was 0" in judge(greedy, samples=10).problems[0]

@@ -65,3 +65,15 @@ def test_members_that_all_hold_what_cannot_be_handed_over_are_left_alone() -> No
     assert (outcome.holders, outcome.receivers) == ((0, 1), ())
     outcome = settle([stuck, stuck, NEWCOMER])
     assert (outcome.givers, outcome.receivers) == ((), (2,))
+
+
+def test_newcomers_alone_receive_in_the_background_and_only_if_all_agree() -> None:
+    holder, newcomer = replace(HERE, background=True), replace(NEWCOMER, background=True)
+    assert settle([holder, holder, newcomer]).background
+    assert not settle([holder, HERE, newcomer]).background
+    assert not settle([holder, holder, NEWCOMER]).background
+    assert not settle([holder, holder]).background, "nobody receives"
+    assert not settle([newcomer, holder, holder]).background, "it would be rank 0"
+    behind = replace(holder, step=holder.step - 1)
+    assert not settle([holder, behind, newcomer]).background
+    assert not settle([newcomer, newcomer]).background, "nobody holds a state"

@@ -148,3 +148,12 @@ def test_a_dataset_smaller_than_the_world_is_refused() -> None:
 def test_a_seat_has_a_rank_below_its_size() -> None:
     with pytest.raises(ValueError, match="no rank 2 in a world of 2"):
         Seat(generation=1, rank=2, size=2)
+
+
+def test_a_member_that_does_not_share_yet_gets_a_placeholder_and_the_others_its_part() -> None:
+    plan = Plan(samples=100, global_batch_size=12)
+    extent = plan.extent_at(Cursor())
+    shares = [plan.pieces(extent, rank, 3, sharers=2) for rank in range(3)]
+    assert [(p.start, p.stop) for (p,) in shares[:2]] == [(0, 6), (6, 12)]
+    assert sum(piece.weight for (piece,) in shares) == 3.0  # the average is still over all members
+    assert shares[2][0].weight == 0.0

@@ -81,3 +81,10 @@ def test_news_of_an_older_generation_is_ignored() -> None:
     assert not schedule.foresee(7, seat(7))
     assert generations(schedule, 10) == [5] * 9 + [8]
     assert schedule.era == 0
+
+
+def test_within_a_generation_a_seat_with_more_sharers_is_newer() -> None:
+    schedule = Schedule(Seat(2, 0, 3, 2))
+    assert schedule.foresee(9, Seat(2, 0, 3))
+    assert [schedule.at(step).sharers for step in (8, 9)] == [2, None]
+    assert not schedule.foresee(12, Seat(2, 0, 3, 2))

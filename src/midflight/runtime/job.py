@@ -31,7 +31,9 @@ from midflight.runtime.data.sampler import ElasticBatchSampler
 from midflight.runtime.gradients.ddp import LOST
 from midflight.runtime.group import reduction
 from midflight.runtime.group.public_group import check_waits
-from midflight.runtime.session import Options, Session
+from midflight.runtime.options import Options
+from midflight.runtime.session import Session
+from midflight.runtime.shadow.eligibility import Joining, check_joining, is_scaler
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.values import Values
 
@@ -48,6 +50,7 @@ def join(
     resume: str | os.PathLike[str] | None = None,
     deterministic: int | None = None,
     verify_every: int | None = None,
+    joining: Joining = "auto",
     **objects: Any,
 ) -> "Job":
     """Take part in the job that this process belongs to; on its own, a world of one.
@@ -59,8 +62,12 @@ def join(
     checkpoint to begin with, if it exists. `deterministic`: into how many shards each batch is
     cut, so that the weights are the same bit for bit whatever the world does. `verify_every`: after
     so many steps the members compare their states, and one that differs raises StateError.
+    `joining`: whether newcomers receive a large state while all train (shadow), or while the others
+    wait (blocking); by default it depends on the state's size.
     """
-    options = Options(backend, {} if ddp is None else ddp, resume, deterministic, verify_every)
+    check_joining(joining)
+    averaging = {} if ddp is None else ddp
+    options = Options(backend, averaging, resume, deterministic, verify_every, joining)
     return Job(objects, options)
 
 
@@ -71,9 +78,10 @@ class Job:
         self._session = Session(objects, options)
         self._shards = options.deterministic
         self._device = next((p.device for p in _parameters(objects) if p.is_cuda), None)
-        self._scaler: Any = next((o for o in objects.values() if _is_scaler(o)), None)
+        self._scaler: Any = next((o for o in objects.values() if is_scaler(o)), None)
         self._last_completed = False
         self._checked = False  # check() has been called before
+        self._applying = False  # apply() steps the optimizers
         self._counted = False  # apply() has counted the step that check() ends
         self._group_given: int | None = None  # the generation whose group the script has asked for
         self._loop_epoch: int | None = None  # where a loop over epochs() is
@@ -157,6 +165,7 @@ class Job:
         """Batches of a DataLoader of one's own, the right ones at each step."""
         feed = Feed(self._session, loader, sampler)
         feed.rehearsal = partial(self._rehearse, feed)
+        feed.ended = self._session.catch_up
         self._session.feed = feed
         return feed
 
@@ -266,23 +275,34 @@ class Job:
         if session.driver.broken:  # in a collective of the script's own, since `backward`
             session.clear_gradients()
             return False
-        for optimizer in session.optimizers:
-            if self._scaler is not None:
-                self._scaler.step(optimizer)
-            else:
-                optimizer.step()
-        if self._scaler is not None:
-            self._scaler.update()
+        if session.shadow is not None and session.shadow.is_newcomer:
+            session.shadow.queue()
+        else:
+            self._step_optimizers()
         session.clear_gradients()
         session.complete()
         self._last_completed = self._counted = True
         return True
+
+    def _step_optimizers(self) -> None:
+        self._applying = True
+        try:
+            for optimizer in self._session.optimizers:
+                if self._scaler is not None:
+                    self._scaler.step(optimizer)
+                else:
+                    optimizer.step()
+        finally:
+            self._applying = False
+        if self._scaler is not None:
+            self._scaler.update()
 
     def _refuse_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Before any step of an optimizer: it is for averaged gradients only."""
         session = self._session
         if session.driver.broken:
             raise WorldChanged(LOST)
+        session.own_steps = session.own_steps or not self._applying
         if self._checked and session.issued is None:  # a hand-written loop
             session.sync.check_averaged(
                 p for group in optimizer.param_groups for p in group["params"]
@@ -315,6 +335,8 @@ class Job:
     def process_group(self) -> Any:
         """The torch process group of the present world; None in a world of one."""
         group = self._settled.group
+        self._session.own_collectives = True
+        self._session.end_shadow()
         if self._session.env is not None:
             check_waits("job.process_group", group.backend)
         self._group_given = group.generation
@@ -335,7 +357,9 @@ class Job:
         With NCCL it ends when the device has their results.
         """
         session = self._session
-        if session.driver.broken or session.overtaken:
+        session.own_collectives = True
+        gone_on = session.driver.broken or session.overtaken or not session.end_shadow()
+        if gone_on:
             raise WorldChanged("the others continue without it: continue to the next step boundary")
         with session.collective():
             yield
@@ -367,10 +391,6 @@ class Job:
 
 def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:
     return (p for o in objects.values() if isinstance(o, torch.nn.Module) for p in o.parameters())
-
-
-def _is_scaler(item: object) -> bool:
-    return all(callable(getattr(item, name, None)) for name in ("scale", "step", "update"))
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:

@@ -7,22 +7,20 @@ script are `job.Job`'s.
 """
 
 import os
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from midflight import leaving
-from midflight.errors import GivenUp, StateError, WorldChanged
+from midflight import leaving, terminal
+from midflight.errors import StateError, WorldChanged
 from midflight.protocol.environment import WorkerEnv
-from midflight.protocol.messages import MemberFailed
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
 from midflight.runtime import torch_private
@@ -37,8 +35,25 @@ from midflight.runtime.group.process_group import Group, is_communication_error
 from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.membership.driver import Driver, block
 from midflight.runtime.membership.member import Enter, Membership
+from midflight.runtime.membership.script_end import is_orderly_exit, report
+from midflight.runtime.options import Options
+from midflight.runtime.shadow.eligibility import (
+    Facts,
+    describe,
+    is_wanted,
+    objection,
+)
+from midflight.runtime.shadow.join import Conclude, Shadow, Share, begin, seat_in
+from midflight.runtime.shadow.stream import Copies
 from midflight.runtime.state import checkpoint
-from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.state.agreement import (
+    Agreement,
+    Standpoint,
+    agree,
+    compare_terms,
+    try_capture,
+)
+from midflight.runtime.state.background import Rest, rest_of
 from midflight.runtime.state.equality import Equality
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout, Snapshot
@@ -47,25 +62,6 @@ from midflight.runtime.state.values import Values
 
 _WAITS_INSIDE = ("find_unused_parameters", "static_graph")  # DDP waits for a collective of its own
 POLL_SECONDS = 0.05
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a script joins its job; explained at `job.join`."""
-
-    backend: str | None = None
-    ddp: Mapping[str, Any] | Literal[False] = field(default_factory=dict)
-    resume: str | os.PathLike[str] | None = None
-    deterministic: int | None = None
-    verify_every: int | None = None
-
-    def in_common(self) -> dict[str, Any]:
-        """What has to be the same on all members."""
-        return {
-            "deterministic": self.deterministic,
-            "ddp": self.ddp is not False,
-            "verify_every": self.verify_every,
-        }
 
 
 class Session:
@@ -81,6 +77,7 @@ class Session:
         self.sync = _gradient_sync(modules, options, self.driver.broke)
         self.equality = Equality(options.verify_every)
         self.env = WorkerEnv.from_env(os.environ)
+        self._objects = objects
         self._options = options
         self._check_waits()
         # --- how far training has come
@@ -90,6 +87,8 @@ class Session:
         self.plan: Mapping[str, Any] | None = None  # of the data, as the script asked for it
         self.feed: Feed | None = None
         self.holds_state = False
+        self.shadow: Shadow | None = None  # while newcomers receive the state in the background
+        self.own_collectives = self.own_steps = False  # the script's, which leave no time for that
         self._trained_in = 0  # the generation in which the last step was completed
         self._ledger = Ledger("", "")
         # --- the step under way
@@ -100,10 +99,12 @@ class Session:
         self.overtaken = False  # the others are past the epoch that the script is at the end of
         self.rehearsing = False  # the script is in a step that does not count
         self.awaited = False  # the others do not know of this member yet
+        self._finished = False  # the script has left the job, and makes no step any more
         self._dismissed = False  # the others go on without this member
         self._layout_wanted = threading.Event()
         self._layout_made = threading.Event()
         self._layout: Layout | StateError | None = None  # or why there can be none
+        self._copies = Copies()  # for the state that is sent while all train
 
     def _check_waits(self) -> None:
         for name in _WAITS_INSIDE:
@@ -145,15 +146,18 @@ class Session:
         Then this member stays until training is complete everywhere.
         """
         try:
-            if error is None or (_is_orderly_exit(error) and not self._dismissed):
+            if error is None or (is_orderly_exit(error) and not self._dismissed):
                 self.arrive()
+                self.catch_up()
+                self._finished = True
                 block(self.driver.finish(stay=True))
             elif isinstance(error, Exception) and self.driver.membership is not None:
-                _report(self.driver.membership, error)
+                report(self.driver.membership, error)
         finally:
             self._close()
 
     def _close(self) -> None:
+        self._drop_shadow()
         if self.feed is not None:
             self.feed.close()
         self.sync.close()
@@ -205,13 +209,90 @@ class Session:
                 self._make_layout()
             if self.driver.is_due():
                 block(self.driver.settle())
+            if self.shadow is not None and self.shadow.is_due(self.cursor.step):
+                self._together(self._consult)
+                continue
             if self.equality.every is None or self._verify():
                 return
+
+    # --- a shadow join ----------------------------------------------------------------------
+
+    def end_shadow(self) -> bool:
+        """All members are where newcomers need the state; False: somebody was lost meanwhile."""
+        return self.shadow is None or self._together(partial(self._consult, hurry=True))
+
+    def catch_up(self) -> None:
+        """The script has come to the end of its batches, or of the job: it has the state then."""
+        while self.shadow is not None:
+            if self.driver.is_due():
+                block(self.driver.settle())
+            else:
+                self.end_shadow()
+
+    def _consult(self, *, hurry: bool = False) -> None:
+        """All say where they stand; see `shadow.join`."""
+        shadow, membership = self.shadow, self.driver.membership
+        assert shadow is not None and membership is not None
+        hurry = hurry or membership.is_leaving
+        match shadow.consult(self.cursor.step, self.horizon, hurry=hurry):
+            case Share(step):
+                self.schedule.foresee(step, seat_in(self.group))
+            case Conclude():
+                has_state = shadow.finish()
+                self._drop_shadow()
+                mine = Standpoint(self._progress if has_state else None, self.capture)
+                agreed = agree(self.group, self.holdings, self.terms(), mine, None)
+                self._take_over(self.group, agreed, rng=not has_state)
+                if self.schedule.at(self.cursor.step).sharers is not None:
+                    self.schedule.replace(seat_in(self.group))
+                self.holds_state = True
+                membership.say_settled(self.group.generation)
+            case None:
+                pass
+
+    def _begin_shadow(self, group: Group, rest: Rest) -> None:
+        """The newcomers of this world have all that is small; the rest follows."""
+        assert self.driver.membership is not None
+        line = self.driver.membership.link
+        copies, self._copies = self._copies, Copies()
+        self.shadow = begin(group, rest, line, copies, self.capture, self.optimizers)
+        group.on_cut.append(self.shadow.cut)
+        if self.shadow.is_newcomer and isinstance(self.sync, GradientSync):
+            self.sync.before_evaluation = self._before_evaluation
+
+    def _before_evaluation(self) -> None:
+        """Between two steps the script is about to use a newcomer's weights: get them now."""
+        if self.shadow is not None and self.shadow.is_due(self.cursor.step):
+            self.end_shadow()
+
+    def _drop_shadow(self) -> None:
+        shadow, self.shadow = self.shadow, None
+        if shadow is not None:
+            shadow.close()
+
+    def _may_follow(self, snapshot: Snapshot, *, leavers: bool = False, loud: bool = False) -> bool:
+        """Whether newcomers may receive this state in the background."""
+        ddp = self._options.ddp
+        facts = Facts(
+            joining=self._options.joining,
+            nbytes=sum(snapshot.layout.slots[n].nbytes for n in rest_of(self.holdings, snapshot)),
+            leavers=leavers,
+            deterministic=self._options.deterministic is not None,
+            averages=ddp is not False,
+            bucket_views=ddp is not False and bool(ddp.get("gradient_as_bucket_view")),
+            own_steps=self.own_steps or self.feed is None,
+            own_collectives=self.own_collectives,
+            **describe(self._objects),
+        )
+        reason = objection(facts) if is_wanted(facts) else ""
+        if reason and loud:
+            terminal.say(f"newcomers receive the state while the others wait, because {reason}")
+        return reason is None
 
     def _verify(self) -> bool:
         """Compare the members' states if that is due; False if somebody was lost meanwhile."""
         group = self.group
-        if not self.equality.is_due(self.cursor.step, group):
+        if self.shadow is not None or not self.equality.is_due(self.cursor.step, group):
             return True
         mine = Standpoint(self._progress, self.capture)
         return self._together(lambda: self.equality.verify(group, mine, self._ledger))
@@ -250,7 +331,7 @@ class Session:
         issued, self.issued = self.issued, None
         self.sync.complete()
         self.group.waits.met = False
-        self.holds_state = True
+        self.holds_state = self.shadow is None or not self.shadow.is_newcomer
         self._trained_in = self.group.generation
         if issued is None:
             self.cursor = replace(self.cursor, step=self.cursor.step + 1)
@@ -292,20 +373,38 @@ class Session:
     async def enter(self, order: Enter) -> None:
         """Agree with the members of a new world on the state, and take it over if it is theirs."""
         group = order.coming.group
+        self._drop_shadow()
         newcomer = not self.holds_state
         self.sync.rewind()
-        mine = Standpoint(self._progress if self.holds_state else None, self.capture)
+        progress = self._progress if self.holds_state else None
+        mine = Standpoint(progress, self.capture, partial(self._in_background, order))
         agreed = agree(group, self.holdings, self.terms(), mine, order.coming.prepared)
+        self._take_over(group, agreed, rng=newcomer and order.planned)
+        if agreed.rest is not None:
+            self._begin_shadow(group, agreed.rest)
+        self._copies.release()
+        if not order.planned or agreed.received is not None or self.shadow is not None or newcomer:
+            self.schedule.replace(seat_in(group, self.shadow))
+        self.holds_state = self.shadow is None or not newcomer
+        self.issued = None
+        self.sync.attach(group)
+
+    def _in_background(self, order: Enter, snapshot: Snapshot | None) -> bool:
+        """Whether this member agrees to a shadow join; None: as a newcomer."""
+        if self._finished or not order.planned:
+            return False
+        if snapshot is None:
+            return self._options.joining != "blocking"
+        coming = order.coming
+        leavers = not set(self.group.world.names) <= set(coming.world.names)
+        return self._may_follow(snapshot, leavers=leavers, loud=coming.group.rank == 0)
+
+    def _take_over(self, group: Group, agreed: Agreement, *, rng: bool) -> None:
         if (received := agreed.received) is not None:
-            extra = self.holdings.restore(received.snapshot, rng=newcomer and order.planned)
+            extra = self.holdings.restore(received.snapshot, rng=rng)
             self._adopt(extra)
             self._trained_in = extra["generation"]
         self.equality.entered(group, agreed, self.cursor.step, self._ledger)
-        if not order.planned or newcomer or received is not None:
-            self.schedule.replace(Seat(group.generation, group.rank, group.size))
-        self.holds_state = True
-        self.issued = None
-        self.sync.attach(group)
 
     @property
     def _progress(self) -> tuple[int, int, int]:
@@ -333,6 +432,9 @@ class Session:
         self._layout_wanted.clear()
         captured = try_capture(self.capture)
         self._layout = captured if isinstance(captured, StateError) else captured.layout
+        self._copies = Copies()
+        if isinstance(captured, Snapshot) and self._may_follow(captured):
+            self._copies = Copies(captured.tensors[n] for n in rest_of(self.holdings, captured))
         self._layout_made.set()
 
     # --- asked by the threads of the membership ---------------------------------------------
@@ -362,6 +464,8 @@ class Session:
         assert self._layout is not None
         if isinstance(self._layout, StateError):
             raise self._layout
+        self._copies.touch()
+        group.on_cut.append(self._copies.release)
         return self._layout
 
 
@@ -378,31 +482,3 @@ def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
     if not any(p.is_cuda for m in modules.values() for p in m.parameters()):
         return ("gloo",)
     return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")
-
-
-def _is_orderly_exit(error: BaseException) -> bool:
-    """Whether this is a script's `sys.exit()`; with another code, its agent reports a failure."""
-    return isinstance(error, SystemExit) and error.code in (None, 0)
-
-
-def _report(membership: Membership, error: Exception) -> None:
-    """The script raised: the coordinator shows it, once for all members."""
-    if isinstance(error, GivenUp):  # not the script's fault: no traceback
-        if not membership.link.send(membership.beat()):
-            print(f"midflight: {error}", file=sys.stderr)
-        _silence(error)
-        return
-    text = "".join(traceback.format_exception(error))
-    if membership.link.send(MemberFailed(text, type(error).__name__)):
-        _silence(error)
-
-
-def _silence(error: Exception) -> None:
-    """Python is not to print what the coordinator shows already."""
-    usual: Callable[..., Any] = sys.excepthook
-
-    def hook(kind: Any, value: Any, trace: Any) -> None:
-        if value is not error:
-            usual(kind, value, trace)
-
-    sys.excepthook = hook

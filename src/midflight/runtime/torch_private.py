@@ -253,6 +253,14 @@ def copy_metadata(state: Any, source: Any) -> None:
     state._metadata = getattr(source, "_metadata", None)
 
 
+def has_step_hooks(optimizer: torch.optim.Optimizer, ours: int = 1) -> bool:
+    """Whether anybody but us has hooks on this optimizer's step."""
+    before, after = (
+        getattr(optimizer, f"_optimizer_step_{when}_hooks", ()) for when in ("pre", "post")
+    )
+    return len(before) > ours or bool(after)
+
+
 def cuda_is_lost() -> bool:
     """In a forked child: whether CUDA was initialized before the fork."""
     return bool(torch.cuda._is_in_bad_fork())

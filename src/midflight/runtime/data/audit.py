@@ -34,6 +34,7 @@ class Record:
     rank: int
     size: int
     own: int  # how many samples it used itself
+    sharers: int = 0  # so many first ranks shared the samples; 0: all did
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class _Tally:
 
 
 UNKNOWN = "0.0"  # the digest of a state that could not be packed
+_OPTIONAL = ("sharers",)
 _NUMBERS = tuple(field.name for field in fields(Record) if field.name != "member")
 
 
@@ -174,7 +176,7 @@ def compare(comparisons: Iterable[Comparison]) -> tuple[list[str], list[str]]:
 def _record(member: str, line: str) -> Record | None:
     try:
         found = json.loads(line)
-        values = [found[name] for name in _NUMBERS]
+        values = [found.get(name, 0) if name in _OPTIONAL else found[name] for name in _NUMBERS]
     except (ValueError, KeyError, TypeError):
         return None
     if not all(type(value) is int and value >= 0 for value in values):
@@ -323,10 +325,13 @@ def _shares(steps: Iterable[_Step], shards: int | None) -> _Tally:
 
 def _due(record: Record, shards: int | None) -> int:
     """How many samples were this member's."""
+    sharers = record.sharers or record.size
+    if record.rank >= sharers:
+        return 0
     if shards is None:
-        first, last = share(record.start, record.stop, record.rank, record.size)
+        first, last = share(record.start, record.stop, record.rank, sharers)
         return last - first
-    first, end = share(0, shards, record.rank, record.size)
+    first, end = share(0, shards, record.rank, sharers)
     cuts = (share(record.start, record.stop, shard, shards) for shard in range(first, end))
     return sum(stop - start for start, stop in cuts)
 

@@ -58,6 +58,7 @@ class Feed:
         self.sampler = sampler
         self.dropped = 0  # batches that were loaded and not used, because the world changed
         self.rehearsal: Callable[[], Iterator[Batch]] | None = None  # comes before all batches
+        self.ended: Callable[[], None] | None = None  # after all batches, on all members
         self._session = session
         self._plan = sampler.plan
         self._loader: DataLoader[Any] | None = adopted(loader, sampler)  # None: closed
@@ -78,6 +79,8 @@ class Feed:
             if epochs is None:
                 epochs = cursor.epoch + 1
             yield from self._step(cursor)
+        if self.ended is not None:
+            self.ended()
 
     def sample(self, rank: int, size: int) -> Batch:
         """A batch of the kind that such a member will get, for a step that does not count."""

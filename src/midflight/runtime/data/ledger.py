@@ -41,10 +41,11 @@ class Ledger:
     def write(self, issued: Issued, own: int, checksum: int) -> None:
         """A step was completed. `own`: how many samples this member used in it."""
         extent, seat = issued.extent, issued.seat
+        sharers = "" if seat.sharers is None else f'"sharers":{seat.sharers},'
         self._add(
             f'{{"step":{extent.step},"epoch":{extent.epoch},"start":{extent.start},'
             f'"stop":{extent.stop},"generation":{seat.generation},"rank":{seat.rank},'
-            f'"size":{seat.size},"own":{own},"crc":{checksum}}}\n'
+            f'"size":{seat.size},{sharers}"own":{own},"crc":{checksum}}}\n'
         )
 
     def note(

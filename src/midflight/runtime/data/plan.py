@@ -29,10 +29,18 @@ class Seat:
     generation: int
     rank: int
     size: int
+    sharers: int | None = None  # so many first ranks share the samples; None: all do
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
             raise ValueError(f"no rank {self.rank} in a world of {self.size}")
+        if self.sharers is not None and not 0 < self.sharers < self.size:
+            raise ValueError(f"{self.sharers} of {self.size} members cannot share the samples")
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Grows with each change of who has which share."""
+        return self.generation, self.size if self.sharers is None else self.sharers
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +149,15 @@ class Plan:
         stop = min(cursor.position + self.global_batch_size, self.samples)
         return Extent(cursor.step, cursor.epoch, cursor.position, stop)
 
-    def pieces(self, extent: Extent, rank: int, size: int) -> tuple[Piece, ...]:
+    def pieces(
+        self, extent: Extent, rank: int, size: int, sharers: int | None = None
+    ) -> tuple[Piece, ...]:
         """A member's micro batches of a step, in order; at least one."""
+        if sharers is not None and rank >= sharers:
+            return (self._placeholder(extent),)
         if self.shards is not None:
-            return self._shards(extent, *share(0, self.shards, rank, size))
-        start, stop = share(extent.start, extent.stop, rank, size)
+            return self._shards(extent, *share(0, self.shards, rank, sharers or size))
+        start, stop = share(extent.start, extent.stop, rank, sharers or size)
         if start == stop:
             return (self._placeholder(extent),)
         return tuple(

@@ -157,7 +157,8 @@ class ElasticBatchSampler(Sampler[list[int]]):
 
     def _cut(self, extent: Extent) -> Sequence[Issued]:
         ticket = self._schedule.ticket(extent.step)
-        pieces = self.plan.pieces(extent, ticket.seat.rank, ticket.seat.size)
+        seat = ticket.seat
+        pieces = self.plan.pieces(extent, seat.rank, seat.size, seat.sharers)
         return [self._issued(extent, ticket, micro, piece) for micro, piece in enumerate(pieces)]
 
     def _issued(self, extent: Extent, ticket: Ticket, micro: int, piece: Piece) -> Issued:

@@ -47,14 +47,15 @@ class Schedule:
         raise ValueError(f"there is no step {step}")
 
     def foresee(self, step: int, seat: Seat) -> bool:
-        """From that step on another seat. False: ignored, a newer generation is known already.
+        """From that step on another seat. False: ignored, a newer one is known already.
 
         What was foreseen of the same generation, or from the same step or a later one, gives way.
+        Within a generation a seat is newer if more members share the samples.
         """
         with self._lock:
             present, *foreseen = self._entries
             newest = self._entries[-1][1].seat
-            if seat.generation <= present[1].seat.generation or seat.generation < newest.generation:
+            if seat.order <= present[1].seat.order or seat.order < newest.order:
                 return False
             earlier = [
                 (start, known)

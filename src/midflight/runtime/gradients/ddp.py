@@ -51,6 +51,7 @@ class GradientSync:
         self._ordered: set[int] = set()  # DDP objects that have settled their buckets
         # `job.step` does this backward pass: its loss is divided by the size of the world already
         self.prescaled = False
+        self.before_evaluation: Callable[[], None] | None = None  # a forward without gradients
         self._sync = True
         self._empty = False  # this member has no share of the step
         self._lost = False  # this world broke in a forward pass
@@ -213,6 +214,8 @@ class GradientSync:
                 param.grad = part.view_as(param).to(param.dtype)
 
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if self.before_evaluation is not None and not torch.is_grad_enabled():
+            self.before_evaluation()
         wrapped = self._wrapped.get(id(module))
         if wrapped is None:
             return None

@@ -266,6 +266,9 @@ class Membership:
             self._end_everything()
 
     def say_settled(self, generation: int) -> None:
+        """A newcomer has arrived only when it has all of the state."""
+        if not self._trainer.holds_state:
+            return
         self.link.send(say.MemberSettled(generation, self._trainer.steps_done))
 
     # --- called by the training thread ------------------------------------------------------
@@ -331,6 +334,11 @@ class Membership:
             and not group.is_cut
             and group.generation > self._over
         )
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether this process has been told that it will be ended."""
+        return self._leave_until is not None
 
     @property
     def announced(self) -> bool:

@@ -6,6 +6,7 @@ that are as far and differ, who then say in what. A member that cannot hand its 
 others do it. If nobody can, those who lack the state leave with the reason, the others train on.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ import torch
 
 from midflight.errors import MidflightError, StateError, WorldChanged
 from midflight.runtime.group.process_group import Group
-from midflight.runtime.state import room, transfer
+from midflight.runtime.state import background, room, transfer
+from midflight.runtime.state.background import Rest
 from midflight.runtime.state.checksums import checksum
 from midflight.runtime.state.claims import NEWCOMER, Claim, Outcome, settle
 from midflight.runtime.state.differences import name_differences
@@ -32,6 +34,8 @@ class Standpoint:
 
     progress: tuple[int, int, int] | None  # as in a claim; None: it holds no state
     capture: Callable[[], Snapshot]
+    # whether this state, or any to a member without one, may change hands while all train
+    background: Callable[[Snapshot | None], bool] = lambda _: False
 
     @cached_property
     def snapshot(self) -> Snapshot | StateError:
@@ -40,12 +44,13 @@ class Standpoint:
 
     def claim(self, rank: int) -> Claim:
         if self.progress is None:  # rank 0's initial weights are for all, if nobody has others
-            return replace(NEWCOMER, can_give=rank == 0 and isinstance(self.snapshot, Snapshot))
+            can_give = rank == 0 and isinstance(self.snapshot, Snapshot)
+            return replace(NEWCOMER, can_give=can_give, background=self.background(None))
         if isinstance(self.snapshot, StateError):
             return Claim(*self.progress)
         total = checksum(common_tensors(self.snapshot))
-        roomy = room.has_room(self.snapshot.tensors)
-        return Claim(*self.progress, self.snapshot.digest, total, can_give=True, has_room=roomy)
+        roomy, behind = room.has_room(self.snapshot.tensors), self.background(self.snapshot)
+        return Claim(*self.progress, self.snapshot.digest, total, True, roomy, behind)
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,7 @@ class Agreement:
     claim: Claim  # this member's
     received: Received | None = None  # None: it has the job's state
     same_plan: bool = False  # all members know the plan of the data, and it is the same
+    rest: Rest | None = None  # what newcomers have not received yet; None: nothing
 
 
 def agree(
@@ -87,6 +93,9 @@ def agree(
     outcome = settle([Claim.from_numbers(answer[1:]) for answer in answers])
     if outcome.receivers and not outcome.givers:
         _give_up(group, mine, outcome)
+    if outcome.background:
+        agreed = Agreement(claim, None, same_plan)
+        return _hand_over_first(group, holdings, mine, outcome, prepared, agreed)
     source, snapshot = _hand_over(group, holdings, mine, outcome, prepared)
     if snapshot is None:
         return Agreement(claim, None, same_plan)
@@ -193,6 +202,32 @@ def _give_up(group: Group, mine: Standpoint, outcome: Outcome) -> None:
     if group.rank in outcome.receivers:
         raise StateError(f"{group.world.names[holder]} cannot hand the state over: {told}")
     raise WorldChanged("members that cannot be given the state have to leave first")
+
+
+def _hand_over_first(
+    group: Group,
+    holdings: Holdings,
+    mine: Standpoint,
+    outcome: Outcome,
+    prepared: Prepared | None,
+    agreed: Agreement,
+) -> Agreement:
+    """Newcomers get what is small; the rest follows while all train."""
+    received = None
+    rest = Rest(tuple(zip(itertools.cycle(outcome.givers), outcome.receivers)))
+    for source, target in rest.pairs:
+        if group.rank == source:
+            assert isinstance(mine.snapshot, Snapshot)
+            numbers = background.rest_of(holdings, mine.snapshot)
+            rest = replace(rest, snapshot=mine.snapshot, numbers=numbers)
+            give = partial(background.send_first, group.pg, target, mine.snapshot, rest.numbers)
+            group.waits.call(give)
+        elif group.rank == target:
+            take = partial(background.receive_first, group.pg, source, holdings, prepared)
+            snapshot, numbers = group.waits.call(take)
+            received = Received(snapshot, group.world.names[source], "")
+            rest = replace(rest, snapshot=snapshot, numbers=numbers)
+    return replace(agreed, received=received, rest=rest)
 
 
 def _hand_over(

@@ -24,6 +24,7 @@ class Claim:
     checksum: int = 0  # of the tensors
     can_give: bool = False
     has_room: bool = True  # for another state beside its own, where its own lies
+    background: bool = False  # it may hand the state over, or receive it, while it trains
 
     @property
     def progress(self) -> tuple[int, int, int]:
@@ -54,6 +55,7 @@ class Outcome:
     behind: tuple[int, ...]  # newcomers, and whoever is not as far
     differing: tuple[int, ...]  # as far as the holders, with another state
     cramped: tuple[int, ...]  # those who receive in host memory, for want of room
+    background: bool = False  # the receivers get it while all train
 
     @property
     def receivers(self) -> tuple[int, ...]:
@@ -72,10 +74,14 @@ def settle(claims: Sequence[Claim]) -> Outcome:
     able = [ranks for ranks in equal.values() if any(claims[rank].can_give for rank in ranks)]
     holders = max(able or equal.values(), key=len)
     receivers = [rank for rank in range(len(claims)) if rank not in holders]
+    newcomers = [rank for rank, claim in enumerate(claims) if claim.step == NOTHING]
     return Outcome(
         holders=tuple(holders),
         givers=tuple(rank for rank in holders if claims[rank].can_give),
         behind=tuple(rank for rank in receivers if rank not in furthest),
         differing=tuple(rank for rank in receivers if rank in furthest),
         cramped=tuple(rank for rank in receivers if not claims[rank].has_room),
+        background=all(claim.background for claim in claims)
+        and len(receivers) > 0
+        and receivers == newcomers == [*range(len(holders), len(claims))],
     )

@@ -92,6 +92,14 @@ class Holdings:
         buffers = {id(buffer) for module in self._modules.values() for buffer in module.buffers()}
         return tuple(n for n, tensor in enumerate(tensors) if id(tensor) not in buffers)
 
+    def trained(self, snapshot: Snapshot) -> tuple[int, ...]:
+        """The numbers of the tensors that optimizers change: parameters, and their own."""
+        own = {id(p) for module in self._modules.values() for p in module.parameters()}
+        for held in self._objects.values():
+            if isinstance(held, torch.optim.Optimizer):
+                own |= {id(item) for state in held.state.values() for item in state.values()}
+        return tuple(n for n, tensor in enumerate(snapshot.tensors) if id(tensor) in own)
+
     def prepare(
         self, layout: Layout, *, in_place: bool = True, spare: Prepared | None = None
     ) -> Prepared:

@@ -5,7 +5,9 @@ then into host memory, over gloo, and when all of it has arrived it is copied ov
 tensors. That copy is local and cannot break off, so at no time is there less than one whole state.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -31,6 +33,18 @@ def free_bytes(device: torch.device) -> int:
         return 0
     reserve = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0]) + reserve
+
+
+def available_bytes(device: torch.device) -> int:
+    """What the device, or this host, could still give to torch."""
+    if device.type == "cuda":
+        return free_bytes(device)
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+    found = dict(line.split(":", 1) for line in lines if ":" in line)
+    return int(found["MemAvailable"].split()[0]) << 10
 
 
 def host_room(own: Snapshot) -> Prepared:

@@ -1,0 +1,1 @@
+"""The shadow join: a newcomer takes part without a share until it has caught up."""
