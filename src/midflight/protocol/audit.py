@@ -8,6 +8,7 @@ name: the trail tells people who share a token apart, and does not prove who the
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from midflight.protocol.views import time_text
 
@@ -32,15 +33,19 @@ class Caller:
 class Entry:
     what: str
     about: str  # a job, a run or a node
-    done: bool
+    done: bool | None  # None: it is not known yet
     reason: str = ""
 
 
 def line(at: float, caller: Caller, place: str, entry: Entry) -> str:
+    return json.dumps(view(time_text(at), caller, place, entry))
+
+
+def view(at: str, caller: Caller, place: str, entry: Entry) -> dict[str, Any]:
     who = {"user": caller.user, "uid": caller.uid, "pid": caller.pid, "from": place}
-    what = {"what": entry.what, "about": entry.about}
-    outcome = {"outcome": "done" if entry.done else "refused", "reason": entry.reason}
-    return json.dumps({"at": time_text(at), **who, **what, **outcome})
+    outcome = "asked" if entry.done is None else "done" if entry.done else "refused"
+    what = {"what": entry.what, "about": entry.about, "outcome": outcome, "reason": entry.reason}
+    return {"at": at, **who, **what}
 
 
 def caller_of(name: str) -> Caller:

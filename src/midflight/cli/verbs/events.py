@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from midflight.cli import flags, jobs, output
-from midflight.cli.cluster import connect, is_kubernetes
+from midflight.cli.cluster import connect, kubernetes
 from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
-from midflight.errors import NotFound, UsageError
+from midflight.errors import NotFound
 from midflight.home import home
 from midflight.protocol.audit import AUDIT
 
@@ -39,21 +39,21 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show_who(options: Namespace) -> int:
+    cluster = kubernetes()
+    found = _here(options) if cluster is None else cluster.requests(options.scope, options.job)
+    if not output.data(options.output, found, (each["what"] for each in found)):
+        print(table([column.upper() for column in _WHO], [_who_row(each) for each in found]))
+    return 0
+
+
+def _here(options: Namespace) -> list[dict[str, Any]]:
     """From the files of the server and of the runs: they are this user's, and need no server."""
-    if is_kubernetes():
-        raise UsageError(
-            "--who is about this machine; on a cluster the API server's audit log says who asked, "
-            "and `kubectl get KIND NAME -o yaml --show-managed-fields` with what"
-        )
     root = home(os.environ)
     found = [said for said in _requests(root) if _is_meant(said["about"], options)]
     if not options.said_namespace:  # a run has none
         for folder in sorted(root.glob(f"runs/{options.job or '*'}")):
             found += _requests(folder)
-    found.sort(key=lambda said: said["at"])
-    if not output.data(options.output, found, (each["what"] for each in found)):
-        print(table([column.upper() for column in _WHO], [_who_row(each) for each in found]))
-    return 0
+    return sorted(found, key=lambda said: str(said["at"]))
 
 
 def _requests(folder: Path) -> Iterator[dict[str, Any]]:
