@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import cli_case, coordinator_case, flight_case
+from bench import cli_case, coordinator_case, flight_case, wire_case
 from bench.cases import failure, join, resize, steady
 from bench.horovod_case import Horovod
 from bench.midflight_case import Midflight
@@ -20,6 +20,7 @@ from bench.rows import Row, summarise, table, to_json
 from bench.systems import System
 from bench.torchrun_case import DropIn
 
+ALONE_RUNS = {"flight": flight_case.run, "wire": wire_case.run, "cli": cli_case.run}
 KNOWN: dict[str, System] = {
     system.name: system
     for system in (Ddp(), Midflight(), Torchrun(), Torchft(), Horovod(), DropIn())
@@ -64,10 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
         return coordinator_case.run(settings.members)
-    if item.case == "flight":
-        return flight_case.run()
-    if item.case == "cli":
-        return cli_case.run()
+    if item.case in ALONE_RUNS:
+        return ALONE_RUNS[item.case]()
     if item.case == "kubernetes":
         from bench import kubernetes_case  # its parts are those of the tests
 
