@@ -116,7 +116,7 @@ format: $(STAMP) ## put the code into shape
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join|coordinator|flight|cli|dropin|kubernetes)
+bench: $(BENCH_STAMP) ## measure Midflight beside its peers (BENCH=steady|resize|failure|join|coordinator|flight|wire|cli|dropin|kubernetes)
 	@$(BIN)/python -m bench $(BENCH)
 
 clean: ## remove caches and build outputs; .venv stays

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bench import cli_case, coordinator_case, flight_case
+from bench import cli_case, coordinator_case, flight_case, wire_case
 from bench.cases import failure, join, resize, steady
 from bench.horovod_case import HOROVOD
 from bench.midflight_case import Midflight
@@ -30,6 +30,7 @@ MEASURED: tuple[System, ...] = (
     DropIn(),
 )
 KNOWN = {system.name: system for system in MEASURED}
+ALONE_RUNS = {"flight": flight_case.run, "wire": wire_case.run, "cli": cli_case.run}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,10 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
         return coordinator_case.run(settings.members)
-    if item.case == "flight":
-        return flight_case.run()
-    if item.case == "cli":
-        return cli_case.run()
+    if item.case in ALONE_RUNS:
+        return ALONE_RUNS[item.case]()
     if item.case == "kubernetes":
         from bench import kubernetes_case  # its parts are those of the tests
 

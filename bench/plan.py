@@ -16,11 +16,12 @@ CASES = (
     "join",
     "coordinator",
     "flight",
+    "wire",
     "cli",
     "dropin",
     "kubernetes",
 )
-ALONE = ("coordinator", "flight", "cli", "kubernetes")  # nobody else has one to measure
+ALONE = ("coordinator", "flight", "wire", "cli", "kubernetes")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
 WAYS = ("midflight-blocking", "midflight-shadow")  # in which a newcomer receives the state
 DROPINS = ("ddp", "horovod", "midflight-torchrun", "torchrun")  # what the case dropin compares
@@ -33,6 +34,7 @@ SIZES = {
     "join": ((1, 2),),
     "coordinator": ((0, 0),),
     "flight": ((0, 0),),
+    "wire": ((0, 0),),
     "cli": ((0, 0),),
     "kubernetes": ((0, 0),),
     "dropin": ((0, 2), (1, 2), (100, 2)),

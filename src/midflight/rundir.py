@@ -16,6 +16,7 @@ from midflight.errors import Refused, UsageError
 from midflight.flight.records import Record, parse
 from midflight.home import home, make_private
 from midflight.protocol import codec
+from midflight.protocol.audit import AUDIT
 from midflight.protocol.job import JobSpec
 from midflight.sink import older
 
@@ -69,6 +70,11 @@ class RunDir:
     def flight_log(self) -> Path:
         """What the coordinator writes down of the run, as JSON lines."""
         return self.path / "flight.jsonl"
+
+    @property
+    def audit(self) -> Path:
+        """Who asked its coordinator for what."""
+        return self.path / AUDIT
 
     @property
     def has_spec(self) -> bool:

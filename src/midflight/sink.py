@@ -170,6 +170,7 @@ class Files:
     """
 
     def __init__(self, report: Report, limit: int | None = None, mode: int = 0o666) -> None:
+        """`mode`: of the files that are made, less the umask."""
         bounds = Bounds(lines=1_000_000, size=256 << 20, piece=1 << 16)
         self._sink: Sink[Path] = Sink("midflight-files", self._append, report, bounds)
         self._limit = limit

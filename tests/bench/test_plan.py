@@ -1,5 +1,7 @@
 """Which measurements a call makes, and in which order."""
 
+import pytest
+
 from bench.plan import Settings, plan, sizes
 
 
@@ -35,6 +37,7 @@ def test_a_case_has_its_own_sizes_unless_others_are_named() -> None:
     assert sizes("failure", Settings(megabytes=[10])) == [(10, 3), (10, 6)]
 
 
-def test_the_coordinator_has_no_peers_and_no_sizes() -> None:
-    settings = Settings(cases=["coordinator"], megabytes=[1, 100], workers=[2, 3], repeats=1)
+@pytest.mark.parametrize("case", ["coordinator", "wire"])
+def test_the_coordinator_and_the_wire_have_no_peers_and_no_sizes(case: str) -> None:
+    settings = Settings(cases=[case], megabytes=[1, 100], workers=[2, 3], repeats=1)
     assert len(list(plan(settings))) == 1

@@ -17,6 +17,13 @@ def listed(site: Site) -> dict[str, dict[str, Any]]:
     return {run["name"]: run for run in json.loads(done.stdout)}
 
 
+def requests(site: Site) -> list[dict[str, Any]]:
+    done = site.command("events", "--who", "demo", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
 def kill(site: Site, *words: str) -> None:
     pids = [pid for word in words for pid in site.processes(word)]
     assert len(pids) == len(words)
@@ -29,12 +36,18 @@ def test_a_run_is_stopped_by_its_name(site: Site) -> None:
     run.says("up", times=2)
     seen = listed(site)["demo"]
     assert (seen["status"], seen["members"]) == ("starting", 2)
+    words = ("resize", "demo", "--remove-member", "nobody")
+    assert site.command(*words, "--timeout", "0.01s").returncode == 1
     done = site.command("stop", "demo")
     assert (done.returncode, done.stdout) == (0, "the run demo has ended\n"), done.stderr
     assert run.ends() == 1
     assert site.processes() == {}
     assert listed(site)["demo"]["status"] == "failed"
     assert site.command("stop", "demo").stdout == "the run demo is over already (failed)\n"
+    asked = requests(site)
+    assert [each["what"] for each in asked] == [" ".join(words), "stop demo"]
+    assert [each["outcome"] for each in asked] == ["refused", "done"]
+    assert {(each["uid"], each["from"]) for each in asked} == {(os.geteuid(), "127.0.0.1")}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +65,7 @@ def test_a_run_whose_launcher_was_killed_is_stopped_by_its_name(
     assert (done.returncode, done.stdout) == (0, "the run demo has ended\n"), done.stderr
     eventually(lambda: site.processes() == {}, but=lambda: str(site.processes()))
     assert listed(site)["demo"]["status"] == "failed"
+    assert [(each["what"], each["uid"]) for each in requests(site)] == [("stop demo", os.geteuid())]
     assert site.launch("--name", "demo", "-np", "1", "--", *python(RANK)).ends() == 0
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from midflight.coordinator.audit import AuditTrail
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core.state import State, initial
 from midflight.coordinator.peers import Peers
@@ -51,12 +52,13 @@ class FakePrinter:
 
 
 class Served:
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, audit: Any = None, **spec: Any) -> None:
         job = JobSpec("job", ("python", "train.py"), **{"np": 2, "min_np": 1, "max_np": 4, **spec})
         self.saving = FakeSaving()
         self.printer = FakePrinter()
         self.shell = Shell(initial(job, now()), Peers(), self.saving, self.printer)  # type: ignore[arg-type]
-        self.door = Door(self.shell, SECRET, self.printer)  # type: ignore[arg-type]
+        self.trail = AuditTrail("job", audit)
+        self.door = Door(self.shell, SECRET, self.printer, self.trail)  # type: ignore[arg-type]
         self.address = ""
         self._wires: list[AsyncWire] = []  # a wire that nobody holds is closed
         self.wires: dict[str, AsyncWire] = {}  # the agents' ends, by name
@@ -99,8 +101,8 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def served(**spec: Any) -> AsyncIterator[Served]:
-    it = Served(**spec)
+async def served(audit: Any = None, **spec: Any) -> AsyncIterator[Served]:
+    it = Served(audit, **spec)
     server = await asyncio.start_server(it.door.serve, "127.0.0.1", 0, limit=1 << 17)
     it.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     work = [asyncio.create_task(it.shell.tick()), asyncio.create_task(it.shell.save())]
@@ -111,6 +113,7 @@ async def served(**spec: Any) -> AsyncIterator[Served]:
         for task in work:
             task.cancel()
         server.close()
+        it.trail.close()
         for wire in (*it.shell.peers.agents.values(), *it.shell.peers.members.values()):
             wire.abort()
         await asyncio.sleep(0)

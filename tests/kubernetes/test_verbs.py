@@ -23,6 +23,7 @@ from tests.kubernetes.verb_site import SUBMIT, Site
 from tests.kubernetes.verb_terminal import typing_in
 
 JOBS = names.TRAININGJOB
+REPLICAS = "spec.etReplicaSpecs.worker.replicas"
 
 
 @pytest.fixture
@@ -220,6 +221,56 @@ def test_deleting_goes_on_after_a_name_that_is_not_there(site: Site) -> None:
     assert "The training job 'nope' does not exist,skip to delete it" in said.err
     assert "The training job one has been deleted successfully" in said.err
     assert site.get(JOBS, "one") is None
+
+
+def test_who_asked_for_what_is_told_as_far_as_the_objects_know(site: Site) -> None:
+    site.submit("demo")
+    site.state("demo")
+    site.types("scaleout", "etjob", "--name=demo", "--count=1")
+    where = f"{path(JOBS, site.namespace, 'demo')}?fieldManager=an-editor"
+    site.api.call("PATCH", where, {"spec": {"etReplicaSpecs": {"worker": {"replicas": 3}}}}, MERGE)
+    found = json.loads(site.types("events", "--who", "demo", "-o", "json").out)
+    assert {each["about"] for each in found} == {f"{site.namespace}/demo"}
+    said = {each["what"].partition("/demo-")[0]: each for each in found}
+    who = {what: (each["user"], each["from"], each["outcome"]) for what, each in said.items()}
+    assert who == {
+        "create trainingjob/demo": ("admin", "midflight", "done"),
+        "create scaleout": ("admin", "midflight", "asked"),
+        f"update trainingjob/demo: {REPLICAS}": ("", "an-editor", "done"),
+    }
+
+
+def test_who_deleted_a_job_is_told_when_it_is_gone(site: Site, plane: Plane) -> None:
+    site.submit("demo")
+    config = plane.kubeconfig_for_user("jane", ["system:masters"])
+    site.types("delete", "demo", config=config)
+    (found,) = json.loads(site.types("events", "--who", "demo", "-o", "json").out)
+    assert (found["user"], found["what"]) == ("jane", "delete trainingjob/demo")
+    assert "jane asked for it to be deleted" in json.dumps(
+        site.api.call("GET", path("Event", site.namespace))
+    )
+
+
+def test_whoever_may_write_no_events_can_delete(site: Site, plane: Plane) -> None:
+    site.submit("demo")
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "deleter"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "delete"]}],
+    }
+    site.api.call("POST", path("Role", site.namespace), role)
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "joe"}
+    bound = {
+        "apiVersion": role["apiVersion"],
+        "kind": "RoleBinding",
+        "metadata": {"name": "deleter"},
+        "roleRef": {"apiGroup": subject["apiGroup"], "kind": "Role", "name": "deleter"},
+        "subjects": [subject],
+    }
+    site.api.call("POST", path("RoleBinding", site.namespace), bound)
+    site.types("delete", "demo", "--wait=false", config=plane.kubeconfig_for_user("joe"))
+    assert json.loads(site.types("events", "--who", "-o", "json").out) == []
 
 
 def test_only_jobs_that_are_over_and_old_are_pruned(site: Site) -> None:

@@ -9,11 +9,11 @@ import pytest
 from midflight.controller import roster
 from midflight.controller.spec import Spec
 from midflight.controller.state import Instance, Job, Phase, Role, Stage
-from midflight.controller.views import time_text
 from midflight.errors import UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import foreign, job_spec, status, summary
 from midflight.kubernetes.verbs import events, nodes, pod_status, views
+from midflight.protocol.views import time_text
 from tests.kubernetes import jobs
 from tests.kubernetes.job_objects import pytorch_job, training_job
 

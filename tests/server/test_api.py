@@ -11,8 +11,9 @@ import pytest
 
 from midflight.client import Client
 from midflight.errors import Exists, NotFound, Refused, TimedOut, Unreachable, UsageError
+from midflight.protocol.audit import AUDIT
 from midflight.server.application import ENTRIES, PREFIX
-from midflight.server.folder import AUDIT, SOCKET
+from midflight.server.folder import SOCKET
 from tests.run.site import eventually
 from tests.server.site import Site, ask, spec
 

@@ -17,7 +17,8 @@ import pytest
 
 from midflight.client import Client
 from midflight.errors import Refused, StoreError, Unreachable
-from midflight.server.folder import AUDIT, HELD, JOURNAL, LOG, SOCKET
+from midflight.protocol.audit import AUDIT
+from midflight.server.folder import HELD, JOURNAL, LOG, SOCKET
 from midflight.server.startup import ensure, running, wait_for_end
 from tests.run.site import eventually
 from tests.server.site import Site, spec

@@ -4,8 +4,6 @@ What is shown is what is: GPUs are counted from the instances that have them, an
 instance itself, and the duration of a job stops when the job does. Secrets are hidden.
 """
 
-from datetime import datetime, timezone
-
 from midflight.controller import roster
 from midflight.controller.commands import Record
 from midflight.controller.spec import shown
@@ -19,6 +17,7 @@ from midflight.protocol.views import (
     NodeView,
     OperationView,
     PrunedView,
+    time_text,
 )
 
 NONE = "N/A"
@@ -167,12 +166,6 @@ def prunable(cluster: Cluster, namespace: str, since: float, now: float) -> list
         for ended_at, job in sorted(found, key=lambda each: each[0])
         if now - ended_at >= since
     ]
-
-
-def time_text(at: float) -> str:
-    """RFC 3339, in UTC."""
-    text = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def _time_or_none(at: float | None) -> str | None:

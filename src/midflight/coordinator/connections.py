@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.coordinator.admission import Strangers, Throttle, most_strangers
+from midflight.coordinator.audit import AuditTrail, Client, client_of
 from midflight.coordinator.core import events
 from midflight.coordinator.core.labels import rank
 from midflight.coordinator.core.state import Request, State
@@ -47,10 +48,14 @@ def check_output(output: say.Output) -> None:
 
 
 class Door:
-    def __init__(self, shell: Shell, secret: bytes, printer: Printer) -> None:
+    def __init__(
+        self, shell: Shell, secret: bytes, printer: Printer, trail: AuditTrail | None = None
+    ) -> None:
         self._shell = shell
         self._secret = secret
         self._printer = printer
+        self._trail = trail or AuditTrail(shell.state.spec.name, None)
+        shell.on_answer = self._trail.answer_resize
         self._keys = Keys()
         self._placements = Placements()
         self.strangers = Strangers(most_strangers(shell.state.spec.max_np))
@@ -85,7 +90,7 @@ class Door:
             elif hello.role == "member":
                 await self._member(hello.name, wire)
             else:
-                await self._client(wire)
+                await self._client(hello.name, wire)
         except (ProtocolError, FrameForged) as error:
             who = f"{hello.role} {hello.name}"
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
@@ -202,25 +207,28 @@ class Door:
 
     # --- clients ----------------------------------------------------------------------------
 
-    async def _client(self, wire: AsyncWire) -> None:
+    async def _client(self, name: str, wire: AsyncWire) -> None:
         self._check_open()
         ticket = next(self._tickets)
+        client = client_of(ticket, name, wire.peer_host)
         self._shell.peers.clients[ticket] = wire
         try:
             while True:
-                self._hear_client(ticket, wire, await wire.receive())
+                self._hear_client(client, wire, await wire.receive())
         finally:
             del self._shell.peers.clients[ticket]
 
-    def _hear_client(self, ticket: int, wire: AsyncWire, message: object) -> None:
+    def _hear_client(self, client: Client, wire: AsyncWire, message: object) -> None:
         match message:
             case say.StatusRequested():
                 wire.send(self._status())
             case say.ResizeRequested(to, add, remove, names, timeout, id_, hosts):
                 limit = now() + min(max(timeout, 0.0), LONGEST_RESIZE)
-                request = Request(ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
+                self._trail.ask_resize(client, message)
+                request = Request(client.ticket, limit, to, add, remove, names, id=id_, hosts=hosts)
                 self._shell.dispatch(events.Asked(now(), request))
             case say.StopRequested(reason, complete):
+                self._trail.stop(client.caller, client.place, reason)
                 self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
                 self._shell.elsewhere(address)

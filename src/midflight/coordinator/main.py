@@ -19,6 +19,7 @@ from typing import Any
 
 from midflight import descriptors, terminal
 from midflight.coordinator.admission import report_accept_errors
+from midflight.coordinator.audit import AuditTrail
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, initial
@@ -79,7 +80,8 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     files = log_files(folder.flight_log)
     log = open_log(folder.flight_log, files, spec, now())
     shell = Shell(state, Peers(), saving, printer, log)
-    door = Door(shell, secret, printer)
+    trail = AuditTrail(spec.name, folder.audit)
+    door = Door(shell, secret, printer, trail)
     server = await asyncio.start_server(
         door.serve, sock=listener, limit=1 << 17, backlog=ACCEPTED_AT_ONCE
     )
@@ -88,13 +90,14 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(report_accept_errors(door.refusals))
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        loop.add_signal_handler(number, _stop, shell, code)
+        loop.add_signal_handler(number, _stop, shell, trail, code)
     try:
         return await run_until_over(shell)
     finally:
         server.close()
         printer.close()
         files.close()
+        trail.close()
 
 
 async def run_until_over(shell: Shell) -> int:
@@ -113,7 +116,8 @@ async def run_until_over(shell: Shell) -> int:
             task.cancel()
 
 
-def _stop(shell: Shell, code: int) -> None:
+def _stop(shell: Shell, trail: AuditTrail, code: int) -> None:
+    trail.stop_by_signal()
     shell.dispatch(events.StopAsked(now(), "interrupted", code))
 
 

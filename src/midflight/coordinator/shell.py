@@ -68,6 +68,7 @@ class Shell:
         self._tasks: set[asyncio.Task[None]] = set()
         self.retired = False  # somebody else decides from now on
         self.on_elsewhere: Callable[[str], None] | None = None  # None: there is no other place
+        self.on_answer: Callable[[int, bool, str], None] | None = None  # for the audit trail
         self.over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     # --- events -----------------------------------------------------------------------------
@@ -190,6 +191,8 @@ class Shell:
                 self.peers.tell_agent(host, ProbeMember(member))
             case do.Answer(ticket, ok, detail):
                 self._progress.pop(ticket, None)
+                if self.on_answer is not None:
+                    self.on_answer(ticket, ok, detail)
                 self.peers.tell_client(ticket, RequestEnded(ok, detail))
             case do.Inform(ticket, line):
                 self._progress[ticket] = line

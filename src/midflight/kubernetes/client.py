@@ -7,6 +7,7 @@ these alone, so that `list` is quick.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from midflight.errors import Refused
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 class KubernetesClient:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+
+    @cached_property
+    def _user(self) -> str:
+        from midflight.kubernetes.api import user
+
+        return user.name(self.connection)
 
     # --- the cluster ------------------------------------------------------------------------
 
@@ -74,13 +81,11 @@ class KubernetesClient:
     def submit(self, spec: Mapping[str, Any], created: Callable[[str], None] = ignore) -> JobView:
         """What is created is told, in kubectl's words."""
         from midflight.controller.spec import Spec
-        from midflight.kubernetes.api import user
         from midflight.kubernetes.verbs import jobs, lookup, submit
         from midflight.protocol import codec
 
         wanted = codec.decode(Spec, dict(spec))
-        owner = user.name(self.connection)
-        obj = submit.create(self.connection, wanted, owner, created)
+        obj = submit.create(self.connection, wanted, self._user, created)
         found = lookup.read(obj, JOB_KINDS[wanted.kind.value])
         return jobs.view(self.connection, found)
 
@@ -98,7 +103,7 @@ class KubernetesClient:
         from midflight.kubernetes.verbs import jobs, lookup
 
         found = lookup.find(self.connection, namespace, name)
-        jobs.delete(self.connection, found.kind, namespace, name, found.uid)
+        jobs.delete(self.connection, found.kind, namespace, name, found.uid, self._user)
 
     def wait(self, namespace: str, name: str, until: str, timeout: float) -> JobView | None:
         """The job once it is running or finished, None once it is gone; or else TimedOut."""
@@ -111,7 +116,7 @@ class KubernetesClient:
         from midflight.controller.views import operation_view
         from midflight.kubernetes.verbs import scale
 
-        return operation_view(scale.scale(self.connection, namespace, name, wish))
+        return operation_view(scale.scale(self.connection, namespace, name, wish, self._user))
 
     def operation(
         self, namespace: str, name: str, operation: str, after: int = 0, timeout: float = 0.0
@@ -129,6 +134,12 @@ class KubernetesClient:
         if name:
             lookup.find(self.connection, namespace, name)
         return events.events(self.connection.items("Event", namespace), name)
+
+    def requests(self, namespace: str, name: str = "") -> list[dict[str, Any]]:
+        """Who asked for what. The job may be gone."""
+        from midflight.kubernetes.verbs import requests
+
+        return requests.requests(self.connection, namespace, name)
 
     def training(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Its coordinator listens to the job's own pods only, so nobody here can ask it."""
@@ -149,7 +160,7 @@ class KubernetesClient:
     def prune(self, namespace: str, since: float) -> list[PrunedView]:
         from midflight.kubernetes.verbs import jobs
 
-        return jobs.prune(self.connection, namespace, since)
+        return jobs.prune(self.connection, namespace, since, self._user)
 
     def logs(self, namespace: str, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Pieces of text as they come; with `follow` in the query, until the job is over."""

@@ -4,7 +4,14 @@ Keys are part of the interface: they stay, and new ones may be added. Times are 
 and durations are seconds. These are dictionaries because they are printed as they came.
 """
 
+from datetime import datetime, timezone
 from typing import Any, TypedDict
+
+
+def time_text(at: float) -> str:
+    """RFC 3339, in UTC."""
+    text = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 class InstanceView(TypedDict):

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from midflight.coordinator.audit import this_process
 from midflight.deadlines import DIAL
 from midflight.errors import MidflightError, RunOver, Unreachable
 from midflight.protocol.wire import AsyncWire, SyncWire, dial, dial_blocking
@@ -9,19 +10,19 @@ from midflight.run.addresses import reach
 from midflight.run.record import OVER, last_status
 from midflight.rundir import RunDir
 
-CALLER = "midflight"
-
 
 def call(folder: RunDir) -> SyncWire:
     """A wire to the run's coordinator; Unreachable if nobody answers."""
     try:
-        return dial_blocking(_address(folder), "client", CALLER, folder.read_token(), DIAL)
+        return dial_blocking(
+            _address(folder), "client", str(this_process()), folder.read_token(), DIAL
+        )
     except MidflightError as error:
         raise Unreachable(str(error)) from None
 
 
 async def call_async(folder: RunDir) -> AsyncWire:
-    return await dial(_address(folder), "client", CALLER, folder.read_token())
+    return await dial(_address(folder), "client", str(this_process()), folder.read_token())
 
 
 async def call_or_tell_end(folder: RunDir) -> AsyncWire:

@@ -8,7 +8,6 @@ request does not fail for it.
 
 import json
 import logging
-import pwd
 import time
 from collections.abc import Awaitable, Callable
 from logging.handlers import RotatingFileHandler
@@ -17,10 +16,9 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from midflight.controller.views import time_text
-from midflight.server.folder import AUDIT
+from midflight.coordinator.audit import known
+from midflight.protocol.audit import AUDIT, LOCAL, MOST_BYTES, Caller, Entry, line
 
-MOST_BYTES = 16 << 20
 _OTHER = "another user's connection"
 
 log = logging.getLogger("midflight.audit")
@@ -51,31 +49,21 @@ def audited(work: Work) -> Work:
 
 def refuse(user: int, process: int) -> None:
     """A connection of another user."""
-    _write(user, process, {"what": "connect", "about": "", "outcome": "refused", "reason": _OTHER})
+    _write(known(user, process), Entry("connect", "", done=False, reason=_OTHER))
 
 
 def _note(request: Request, response: Response) -> None:
     where, refused = request.path_params, response.status_code >= 400
     path = "/".join(where[part] for part in ("namespace", "name") if part in where)
-    said = {
-        "what": f"{request.method} {request.scope['path']}",
-        "about": getattr(request.state, "job", path),  # a job or a node
-        "outcome": "refused" if refused else "done",
-        "reason": json.loads(bytes(response.body))["error"] if refused and response.body else "",
-    }
-    if (client := request.client) is None:
-        _write(None, None, said)
-    else:
-        _write(int(client.host), client.port, said)
+    entry = Entry(
+        what=f"{request.method} {request.scope['path']}",
+        about=getattr(request.state, "job", path),  # a job or a node
+        done=not refused,
+        reason=json.loads(bytes(response.body))["error"] if refused and response.body else "",
+    )
+    client = request.client
+    _write(Caller("") if client is None else known(int(client.host), client.port), entry)
 
 
-def _write(user: int | None, process: int | None, said: dict[str, str]) -> None:
-    who = {"user": "" if user is None else _name(user), "uid": user, "pid": process}
-    log.info("%s", json.dumps({"at": time_text(time.time()), **who, **said}))
-
-
-def _name(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return ""
+def _write(caller: Caller, entry: Entry) -> None:
+    log.info("%s", line(time.time(), caller, LOCAL, entry))

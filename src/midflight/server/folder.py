@@ -19,7 +19,6 @@ SOCKET = "server.sock"
 LOCK = "server.lock"
 LOG = "server.log"
 JOURNAL = "journal.db"
-AUDIT = "audit.jsonl"
 HELD = 3  # the exit code of a server that finds another one
 LONGEST_SOCKET_PATH = 107  # bytes, a limit of the system
 _ROOM_FOR_NAME = len(".server.sock.4194304") - len(SOCKET)  # while it is being made

@@ -19,9 +19,8 @@ from midflight.controller.events import (
     NodeReturned,
     NodesChanged,
 )
-from midflight.controller.views import time_text
 from midflight.errors import UsageError
-from midflight.protocol.views import ServerView
+from midflight.protocol.views import ServerView, time_text
 from midflight.server.api import Api, find_node, read_json
 from midflight.server.bodies import NodesBody, nearest, read
 

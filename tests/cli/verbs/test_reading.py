@@ -130,13 +130,19 @@ def test_events_say_who_asked_for_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {"at": "T", "user": "ada", "uid": 7, "pid": 8, "what": "DELETE x", "reason": ""}
+    run = said | {"at": "S", "from": "10.0.0.7", "what": "stop a", "about": "a", "outcome": "done"}
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "audit.jsonl").write_text(f"{json.dumps(run)}\n")
     lines = [said | {"about": about, "outcome": "done"} for about in ("default/a", "lab/b", "n")]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (tmp_path / "audit.jsonl").write_text(f'{text}{{"at": "cut o')
     monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    for words, count in ((["-A"], 3), (["-n", "lab"], 1), (["a"], 1), (["b"], 0)):
+    for words, count in ((["-A"], 4), (["-n", "lab"], 1), (["a"], 2), (["b"], 0)):
         assert cli.main(["events", "--who", "-o", "json", *words]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
     assert cli.main(["events", "--who", "a"]) == 0
-    assert "ada   8    DELETE x  done" in capsys.readouterr().out
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows[0] == ["AT", "USER", "PID", "FROM", "WHAT", "OUTCOME", "REASON"]
+    assert rows[1] == ["S", "ada", "8", "10.0.0.7", "stop", "a", "done", "-"]
+    assert rows[2] == ["T", "ada", "8", "-", "DELETE", "x", "done", "-"]

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from midflight.cli import flags, jobs, output
-from midflight.cli.cluster import connect, is_kubernetes
+from midflight.cli.cluster import connect, kubernetes
 from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
-from midflight.errors import NotFound, UsageError
+from midflight.errors import NotFound
 from midflight.home import home
-from midflight.server.folder import AUDIT
+from midflight.protocol.audit import AUDIT
 
 _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
-_WHO = ("at", "user", "pid", "what", "outcome", "reason")
+_WHO = ("at", "user", "pid", "from", "what", "outcome", "reason")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,26 +39,29 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show_who(options: Namespace) -> int:
-    """From the server's own file: it is this user's, and needs no server."""
-    if is_kubernetes():
-        raise UsageError(
-            "--who is about this machine; on a cluster the API server's audit log says who asked, "
-            "and `kubectl get KIND NAME -o yaml --show-managed-fields` with what"
-        )
-    found = list(_requests(home(os.environ), options))
+    cluster = kubernetes()
+    found = _here(options) if cluster is None else cluster.requests(options.scope, options.job)
     if not output.data(options.output, found, (each["what"] for each in found)):
         print(table([column.upper() for column in _WHO], [_who_row(each) for each in found]))
     return 0
 
 
-def _requests(folder: Path, options: Namespace) -> Iterator[dict[str, Any]]:
+def _here(options: Namespace) -> list[dict[str, Any]]:
+    """From the files of the server and of the runs: they are this user's, and need no server."""
+    root = home(os.environ)
+    found = [said for said in _requests(root) if _is_meant(said["about"], options)]
+    if not options.said_namespace:  # a run has none
+        for folder in sorted(root.glob(f"runs/{options.job or '*'}")):
+            found += _requests(folder)
+    return sorted(found, key=lambda said: str(said["at"]))
+
+
+def _requests(folder: Path) -> Iterator[dict[str, Any]]:
     for path in (folder / f"{AUDIT}.1", folder / AUDIT):
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         for line in lines:
             with contextlib.suppress(ValueError):  # the last one of a full disk
-                said = json.loads(line)
-                if _is_meant(said["about"], options):
-                    yield said
+                yield json.loads(line)
 
 
 def _is_meant(about: str, options: Namespace) -> bool:
@@ -67,7 +70,7 @@ def _is_meant(about: str, options: Namespace) -> bool:
 
 
 def _who_row(said: dict[str, Any]) -> list[str]:
-    return [str(said[column]) for column in _WHO]
+    return ["-" if (value := said.get(column)) in ("", None) else str(value) for column in _WHO]
 
 
 def parser() -> flags.VerbParser:

@@ -11,8 +11,10 @@ from midflight import async_timeout, durations
 from midflight.backoff import LOOK
 from midflight.cli import flags, messages
 from midflight.cli.runs import client_of, known_run
+from midflight.coordinator.audit import AuditTrail, this_process
 from midflight.deadlines import RUN_GONE
 from midflight.errors import JobFailed, Unreachable
+from midflight.protocol.audit import LOCAL
 from midflight.run.claim import end_abandoned, has_launcher
 from midflight.run.processes import find_agents
 from midflight.run.record import OVER, last_status, read_record
@@ -47,10 +49,18 @@ async def _stop(folder: RunDir, timeout: float) -> None:
             except Unreachable:  # killed, or being started again by its launcher
                 if not has_launcher(folder):
                     end_abandoned(folder, reason)
+                    _note(folder, reason)
                     break
             await asyncio.sleep(LOOK)
         while not _is_over(folder):  # noqa: ASYNC110 - other processes end without an event
             await asyncio.sleep(LOOK)
+
+
+def _note(folder: RunDir, reason: str) -> None:
+    """There is no coordinator to write this into the run's audit trail."""
+    trail = AuditTrail(folder.path.name, folder.audit)
+    trail.stop(this_process(), LOCAL, reason)
+    trail.close()
 
 
 def _is_over(folder: RunDir) -> bool:

@@ -124,7 +124,8 @@ class Connection:
             return None
 
     def create(self, manifest: Mapping[str, Any]) -> Object:
-        return self.ask("POST", of(manifest), body=manifest, what=f"create {word(manifest)}")
+        query = {"fieldManager": names.MANAGER}
+        return self.ask("POST", of(manifest), query, manifest, f"create {word(manifest)}")
 
     def replace(self, manifest: Mapping[str, Any], manager: str) -> Object:
         where, query = of(manifest, name=True), {"fieldManager": manager}

@@ -156,7 +156,7 @@ def _sync(spec: Spec) -> dict[str, str] | None:
 def _annotations(spec: Spec, owner: str) -> dict[str, str]:
     own = spec.container
     said = {
-        f"{_ARENA}/username": owner,
+        names.USERNAME: owner,
         f"{_ARENA}/ssh-secret": own.ssh_secret,
         names.SPOT: "true" if spec.spot else "",
         names.MAX_WAIT: str(_whole(spec.max_wait_time) or ""),

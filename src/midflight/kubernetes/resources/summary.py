@@ -10,12 +10,12 @@ from typing import Any, cast
 
 from midflight.controller import views
 from midflight.controller.state import Cluster, Job, Phase
-from midflight.controller.views import NONE, time_text
+from midflight.controller.views import NONE
 from midflight.errors import MidflightError
 from midflight.kubernetes import names
 from midflight.kubernetes.resources import foreign
 from midflight.kubernetes.resources.status import read, seconds_of
-from midflight.protocol.views import JobSummary
+from midflight.protocol.views import JobSummary, time_text
 
 Object = Mapping[str, Any]
 QUEUING = "QUEUING"

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from midflight.controller.views import time_text
 from midflight.kubernetes import names
 from midflight.kubernetes.resources.status import seconds_of
-from midflight.protocol.views import EventView
+from midflight.protocol.views import EventView, time_text
 
 Object = dict[str, Any]
 _JOBS = (names.TRAININGJOB, names.PYTORCHJOB)

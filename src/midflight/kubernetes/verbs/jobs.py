@@ -9,7 +9,7 @@ from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.names import JOB_KINDS, JOB_TYPES
 from midflight.kubernetes.resources import foreign, summary
 from midflight.kubernetes.resources.status import seconds_of
-from midflight.kubernetes.verbs import job_list, lookup, pod_status, views
+from midflight.kubernetes.verbs import job_list, lookup, pod_status, requests, views
 from midflight.kubernetes.verbs.lookup import Found
 from midflight.protocol.views import JobView, PrunedView
 
@@ -23,14 +23,17 @@ def view(connection: Connection, found: Found) -> JobView:
     return views.view(found.obj, found.job, pods, time.time())
 
 
-def delete(connection: Connection, kind: str, namespace: str, name: str, uid: str) -> None:
-    """It is gone once all that belongs to it is."""
+def delete(
+    connection: Connection, kind: str, namespace: str, name: str, uid: str, user: str
+) -> None:
+    """It is gone once all that belongs to it is. `user`: who asks."""
     connection.delete(
         kind, namespace, name, propagationPolicy="Background", preconditions={"uid": uid}
     )
+    requests.note_deletion(connection, kind, namespace, name, uid, user)
 
 
-def prune(connection: Connection, namespace: str, since: float) -> list[PrunedView]:
+def prune(connection: Connection, namespace: str, since: float, user: str) -> list[PrunedView]:
     """Finished jobs, and no others, that ended at least `since` seconds ago; the first first."""
     found = job_list.jobs(connection, namespace, list(JOB_KINDS))
     ended = [(job["endTime"], job) for job in found if job["endTime"] is not None]
@@ -41,7 +44,7 @@ def prune(connection: Connection, namespace: str, since: float) -> list[PrunedVi
             continue
         name, where, kind = job["name"], job["namespace"], job["type"]
         try:
-            delete(connection, JOB_KINDS[kind], where, name, job["uid"])
+            delete(connection, JOB_KINDS[kind], where, name, job["uid"], user)
         except NotFound:
             continue  # somebody else was faster
         gone.append({"name": name, "namespace": where, "type": kind, "age": age})

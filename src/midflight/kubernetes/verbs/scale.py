@@ -14,6 +14,7 @@ from midflight.controller import roster, scale_rules
 from midflight.controller.state import Job, Operation
 from midflight.deadlines import LONGEST_RESIZE, RESIZE
 from midflight.errors import Exists, Refused, UsageError
+from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.manifests import job as manifests
 from midflight.kubernetes.verbs import lookup
@@ -21,13 +22,14 @@ from midflight.kubernetes.verbs.wait import SCALERS
 
 
 def scale(
-    connection: Connection, namespace: str, name: str, request: Mapping[str, Any]
+    connection: Connection, namespace: str, name: str, request: Mapping[str, Any], user: str
 ) -> Operation:
+    """`user`: who asks; it is kept in the object."""
     job = lookup.job_of(lookup.find(connection, namespace, name))
     operation = wanted(job, request, time.time())
     while True:
         try:
-            _create(connection, job, operation)
+            _create(connection, job, operation, user)
             return operation
         except Exists:
             operation = _next(job, operation)
@@ -63,7 +65,7 @@ def _next(job: Job, operation: Operation) -> Operation:
     return replace(operation, id=scale_rules.operation_id(job, taken + 1))
 
 
-def _create(connection: Connection, job: Job, operation: Operation) -> None:
+def _create(connection: Connection, job: Job, operation: Operation, user: str) -> None:
     """Exists if an object of either kind has the name."""
     for kind, resource in SCALERS.items():
         if kind != operation.kind and connection.find(resource, job.spec.namespace, operation.id):
@@ -76,4 +78,5 @@ def _create(connection: Connection, job: Job, operation: Operation) -> None:
     }
     spec = job.spec
     made = manifests.scale_object(operation.kind, spec.name, operation.id, request, spec.namespace)
+    made["metadata"]["annotations"] = {names.USERNAME: user}
     connection.create(made)

@@ -11,14 +11,13 @@ from pathlib import Path
 
 from midflight.controller.spec import DEFAULT_NAMESPACE, Spec
 from midflight.errors import Exists, MidflightError, NotFound, Refused, UsageError
+from midflight.kubernetes import names
 from midflight.kubernetes.api import paths
 from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.api.errors import NoSuchKind
 from midflight.kubernetes.manifests import job as manifests
 from midflight.kubernetes.names import JOB_KINDS
 from midflight.kubernetes.resources import labels
-
-USERNAME = "arena.kubeflow.org/username"  # annotation of a job: who submitted it
 
 
 def rendered(spec: Spec, owner: str) -> list[Object]:
@@ -73,7 +72,7 @@ def _taken(spec: Spec, found: Object, owner: str) -> str:
     name, meta = spec.name, found["metadata"]
     if meta.get("deletionTimestamp"):
         return f"the job {name} is still being deleted, please try again in a moment"
-    other = (meta.get("annotations") or {}).get(USERNAME)
+    other = (meta.get("annotations") or {}).get(names.USERNAME)
     if owner and other and other != owner:
         return (
             f"the job {name} is already exist and it owned by other user,"
