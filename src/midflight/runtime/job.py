@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from midflight.errors import WorldChanged
+from midflight.errors import UsageError, WorldChanged
 from midflight.protocol.messages import MemberLogged
 from midflight.protocol.world import World
 from midflight.runtime.data.feed import Feed
@@ -30,9 +30,11 @@ from midflight.runtime.data.plan import Plan
 from midflight.runtime.data.sampler import ElasticBatchSampler
 from midflight.runtime.gradients.ddp import LOST
 from midflight.runtime.group import reduction
+from midflight.runtime.group.means import MOST, Means
 from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.session import Options, Session
 from midflight.runtime.state import checkpoint
+from midflight.runtime.state.checkpoints import Checkpoints, Interval
 from midflight.runtime.state.values import Values
 
 if TYPE_CHECKING:
@@ -56,9 +58,10 @@ def join(
     by keyword and reaches every newcomer. `backend`: gloo or nccl; by default nccl where the
     parameters are on several GPUs of this machine, else gloo. `ddp`: options for
     DistributedDataParallel; False: the script averages its gradients itself. `resume`: a
-    checkpoint to begin with, if it exists. `deterministic`: into how many shards each batch is
-    cut, so that the weights are the same bit for bit whatever the world does. `verify_every`: after
-    so many steps the members compare their states, and one that differs raises StateError.
+    checkpoint to begin with, or a folder of them, if there is one. `deterministic`: into how many
+    shards each batch is cut, so that the weights are the same bit for bit whatever the world does.
+    `verify_every`: after so many steps the members compare their states, and one that differs
+    raises StateError.
     """
     options = Options(backend, {} if ddp is None else ddp, resume, deterministic, verify_every)
     return Job(objects, options)
@@ -77,6 +80,7 @@ class Job:
         self._counted = False  # apply() has counted the step that check() ends
         self._group_given: int | None = None  # the generation whose group the script has asked for
         self._loop_epoch: int | None = None  # where a loop over epochs() is
+        self._means = Means(LOG_SECONDS)
         self._logged_at = 0.0
         self._guards = [
             optimizer.register_step_pre_hook(self._refuse_step)
@@ -267,6 +271,11 @@ class Job:
             session.clear_gradients()
             return False
         for optimizer in session.optimizers:
+            if isinstance(optimizer, torch.optim.LBFGS):
+                raise UsageError(
+                    "LBFGS moves the weights several times in a step, and such a step could not be "
+                    "repeated when a member is lost: use an optimizer that needs no closure"
+                )
             if self._scaler is not None:
                 self._scaler.step(optimizer)
             else:
@@ -344,17 +353,42 @@ class Job:
     # --- records ----------------------------------------------------------------------------
 
     def log(self, **values: Any) -> None:
-        """One line from rank 0, at most once a second; silent for a step that did not happen.
+        """One line from rank 0, about once a second; silent for a step that did not happen.
 
-        Numbers go into the record of the run, too.
+        Numbers are the means over the members, by how many samples each has used; call it on all
+        of them. What is no number is rank 0's. Numbers go into the record of the run, too.
         """
+        session = self._session
+        if not self._last_completed or session.rehearsing or session.driver.broken:
+            return
+        group, step = session.group, session.cursor.step
+        if group.size > 1 and self._means.are_due(group.generation, step):
+            means = self._mean_of(values)
+            if means is not None:
+                self._print(values | means, f" (means of {group.size} members)" if means else "")
+        elif group.size == 1:
+            self._print(values, "")
+
+    def _mean_of(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None: a member was lost meanwhile."""
+        session = self._session
+        plain = _plain(values).items()
+        numbers = {name: float(value) for name, value in plain if isinstance(value, Real)}
+        if len(numbers) > MOST:
+            raise UsageError(f"job.log takes at most {MOST} numbers, got {len(numbers)}")
+        with suppress(WorldChanged), session.collective():
+            step, samples = session.cursor.step, session.samples_used
+            return dict(self._means.take(session.group, step, numbers, samples))
+        return None
+
+    def _print(self, values: Mapping[str, Any], what: str) -> None:
         now = time.monotonic()
-        if self.rank != 0 or not self._last_completed or now - self._logged_at < LOG_SECONDS:
+        if self.rank != 0 or now - self._logged_at < LOG_SECONDS * 0.9:
             return
         self._logged_at = now
-        plain = {n: v.item() if isinstance(v, Tensor) else v for n, v in values.items()}
+        plain = _plain(values)
         shown = " ".join(f"{name} {_shown(value)}" for name, value in plain.items())
-        print(f"step {self.step_number} epoch {self.epoch} size {self.size} {shown}")
+        print(f"step {self.step_number} epoch {self.epoch} size {self.size} {shown}{what}")
         if (membership := self._session.driver.membership) is not None:
             said = MemberLogged(self.step_number, self.epoch, _numbers(plain))
             membership.link.send(said)
@@ -364,6 +398,17 @@ class Job:
         if self.rank == 0:
             checkpoint.save(Path(path), self._session.capture())
 
+    def checkpoints(
+        self, folder: str | os.PathLike[str], every: int | str = "10m", keep: int = 3
+    ) -> None:
+        """From now on keep the last states in a folder, while training goes on.
+
+        `every`: so many steps, or a time such as 10m. Rank 0 writes. For `join(resume=folder)`.
+        """
+        if self._session.checkpoints is not None:
+            raise UsageError("job.checkpoints() was called before: call it once, before the loop")
+        self._session.checkpoints = Checkpoints(Path(folder).absolute(), Interval.of(every), keep)
+
 
 def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:
     return (p for o in objects.values() if isinstance(o, torch.nn.Module) for p in o.parameters())
@@ -371,6 +416,10 @@ def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:
 
 def _is_scaler(item: object) -> bool:
     return all(callable(getattr(item, name, None)) for name in ("scale", "step", "update"))
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v.item() if isinstance(v, Tensor) else v for n, v in values.items()}
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:

@@ -39,6 +39,7 @@ from midflight.runtime.membership.driver import Driver, block
 from midflight.runtime.membership.member import Enter, Membership
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.agreement import Standpoint, agree, compare_terms, try_capture
+from midflight.runtime.state.checkpoints import Checkpoints, Moment
 from midflight.runtime.state.equality import Equality
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout, Snapshot
@@ -80,6 +81,7 @@ class Session:
         self.driver = Driver(self, Group(ALONE, "m0", self.backends[0]))
         self.sync = _gradient_sync(modules, options, self.driver.broke)
         self.equality = Equality(options.verify_every)
+        self.checkpoints: Checkpoints | None = None
         self.env = WorkerEnv.from_env(os.environ)
         self._options = options
         self._check_waits()
@@ -113,13 +115,18 @@ class Session:
     # --- coming and going -------------------------------------------------------------------
 
     def start(self) -> None:
-        if self._options.resume is not None:
-            self._adopt(checkpoint.load(Path(self._options.resume), self.holdings))
+        joins = self.env is not None and self.env.joiner  # and receives the others' state
+        saved = None
+        if self._options.resume is not None and not joins:
+            saved = checkpoint.load_into(Path(self._options.resume), self.holdings)
+        self._adopt(saved)
         if self.env is None:
             self.sync.attach(self.group)
             self.holds_state = True
             return
         self._ledger = Ledger(self.env.ledger, self.env.member)
+        if saved is not None:
+            self._ledger.resumed(self.cursor.step)
         secret = read_token(Path(self.env.token_file))
         self.driver.membership = Membership(self.env, secret, self.backends[0], self)
         self.awaited = True
@@ -147,6 +154,8 @@ class Session:
         try:
             if error is None or (_is_orderly_exit(error) and not self._dismissed):
                 self.arrive()
+                if self.checkpoints is not None and not self.driver.broken:
+                    self.checkpoints.finish(self._moment())
                 block(self.driver.finish(stay=True))
             elif isinstance(error, Exception) and self.driver.membership is not None:
                 _report(self.driver.membership, error)
@@ -156,6 +165,8 @@ class Session:
     def _close(self) -> None:
         if self.feed is not None:
             self.feed.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
         self.sync.close()
         self.driver.close()
         self._ledger.close()
@@ -192,11 +203,18 @@ class Session:
         """The furthest step for which data has been asked for."""
         return self.cursor.step if self.feed is None else self.feed.sampler.horizon
 
+    @property
+    def samples_used(self) -> int:
+        """By this member in the last step; 0: none, or nobody knows."""
+        return self._own[0]
+
     # --- a step -----------------------------------------------------------------------------
 
     def boundary(self) -> None:
         """Between two steps: settle what is due. Costs next to nothing when nothing is."""
         self.overtaken = False
+        if self.checkpoints is not None and self.holds_state and not self.driver.broken:
+            self.checkpoints.look(self._moment())
         if self.driver.membership is None:
             self.driver.broken = False
             return
@@ -327,6 +345,10 @@ class Session:
                 "samples": self.samples_done,
             }
         )
+
+    def _moment(self) -> Moment:
+        where = {"step": self.cursor.step, "epoch": self.cursor.epoch, "size": self.size}
+        return Moment(self.capture, where, self.rank == 0)
 
     def _make_layout(self) -> None:
         """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""
