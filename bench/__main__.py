@@ -64,14 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(item: Item, settings: Settings) -> list[Row]:
     if item.case == "coordinator":
         return coordinator_case.run(settings.members)
-    if item.case == "flight":
-        return flight_case.run()
-    if item.case == "cli":
-        return cli_case.run()
+    if item.case in ("flight", "cli"):
+        return {"flight": flight_case.run, "cli": cli_case.run}[item.case]()
     if item.case == "kubernetes":
         from bench import kubernetes_case  # its parts are those of the tests
 
         return kubernetes_case.run()
+    if item.case == "checkpoint":
+        from bench import checkpoint_case  # which imports torch
+
+        return checkpoint_case.run(item.shape.megabytes)
     systems = [KNOWN[name] for name in item.systems]
     if item.kind == "steady":
         return steady.run(systems, item.shape, settings.rounds)
