@@ -77,6 +77,10 @@ def measure(item: Item, settings: Settings) -> list[Row]:
         from bench import kubernetes_case  # its parts are those of the tests
 
         return kubernetes_case.run()
+    if item.case == "checkpoint":
+        from bench import checkpoint_case  # which imports torch
+
+        return checkpoint_case.run(item.shape.megabytes)
     systems = [KNOWN[name] for name in item.systems]
     if item.kind == "steady":
         return steady.run(systems, item.shape, settings.rounds)

@@ -14,6 +14,7 @@ CASES = (
     "resize",
     "failure",
     "join",
+    "checkpoint",
     "coordinator",
     "flight",
     "wire",
@@ -32,6 +33,7 @@ SIZES = {
     "resize": ((1, 2), (1, 3), (100, 2), (100, 3)),
     "failure": ((1, 3), (1, 6), (100, 3)),
     "join": ((1, 2),),
+    "checkpoint": ((100, 1),),
     "coordinator": ((0, 0),),
     "flight": ((0, 0),),
     "wire": ((0, 0),),
@@ -49,6 +51,7 @@ CAN = {
         "warm join",
         "command join",
         "cold join",
+        "checkpoint",
     },
     # A stopped worker is nothing that torchrun would ever notice. "host" is a worker and its agent
     # at once; how torchrun heals differs, so both are shown.

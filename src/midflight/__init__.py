@@ -11,8 +11,10 @@ from midflight import leaving as _leaving  # noqa: F401 - early, so that it come
 from midflight.errors import MidflightError, WorldChanged
 
 if TYPE_CHECKING:
+    from midflight.notebook import launch
     from midflight.runtime.data.sampler import ElasticBatchSampler
     from midflight.runtime.job import Job, join
+    from midflight.runtime.state.checkpoint import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,12 +24,16 @@ __all__ = [
     "WorldChanged",
     "__version__",
     "join",
+    "launch",
+    "load",
 ]
 
 _LOADED_WHEN_USED = {
     "ElasticBatchSampler": "midflight.runtime.data.sampler",
     "Job": "midflight.runtime.job",
     "join": "midflight.runtime.job",
+    "launch": "midflight.notebook",
+    "load": "midflight.runtime.state.checkpoint",
 }
 
 

@@ -32,6 +32,9 @@ def check_name(name: str) -> str:
     return name
 
 
+FORMER = "former"  # in a folder of ledgers: those of the run before, which this one may resume
+
+
 class RunDir:
     def __init__(self, path: Path, home: Path | None = None) -> None:
         """`home`: whose `runs` it is in; those are as private as it is itself."""

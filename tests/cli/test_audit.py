@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from midflight.cli.audits import audit
 from midflight.cli.main import main
 from midflight.protocol.job import JobSpec
 from midflight.rundir import RunDir
 from midflight.runtime.data.audit import (
+    Chain,
     Comparison,
     Record,
     Report,
     compare,
+    follow,
     judge,
     parse,
     parse_comparisons,
@@ -156,6 +159,47 @@ def test_a_resumed_run_begins_where_its_checkpoint_was() -> None:
     rest = without(worlds(2), 0, 1, 2, 3)
     assert judge(rest, resumed=True).ok
     assert judge(rest).missing == 25 + 10
+
+
+def test_a_run_that_resumed_is_proven_together_with_the_one_before() -> None:
+    """Which had done two steps more than its last checkpoint knew, and came back as three."""
+    former = follow(None, [record for record in worlds(4, 2) if record.step < 5], frozenset())
+    chain = follow(former, [record for record in worlds(3) if record.step >= 3], {3})
+    report = judge(chain.records, resumed=not chain.complete)
+    assert report.ok and chain.complete
+    assert figures(report) == [(25, 0, 0, 0), (25, 0, 0, 0)]
+    assert chain.notes == (
+        "steps 3 to 4 were done twice: the run began with the former run's checkpoint of step 3",
+    )
+
+
+def test_a_run_that_resumed_what_nobody_has_ledgers_of_begins_there() -> None:
+    rest = [record for record in worlds(3) if record.step >= 3]
+    short = follow(None, [record for record in worlds(3) if record.step < 2], frozenset())
+    for former in (None, short):
+        chain = follow(former, rest, {3})
+        assert not chain.complete and judge(chain.records, resumed=True).ok
+
+
+def test_a_newcomer_that_had_read_a_checkpoint_tells_nothing() -> None:
+    records = worlds(3)
+    assert follow(None, records, {3}) == Chain(records)
+
+
+def test_former_ledgers_are_read_as_far_back_as_each_run_resumed(tmp_path: Path) -> None:
+    spans = {"": (4, 6), "former": (2, 5), "former/former": (0, 3)}
+    for name, (first, end) in spans.items():
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True, parents=True)
+        lines = [f'{{"resumed":{first}}}\n'] if first else []
+        (folder / "m0.jsonl").write_text("".join([*lines, *map(_line, range(first, end))]))
+    report = audit(tmp_path)
+    assert report is not None and report.ok
+    assert [epoch.samples for epoch in report.epochs] == [25, 25]
+    assert [note.partition(" done twice")[0] for note in report.notes] == [
+        "step 2 was",
+        "step 4 was",
+    ]
 
 
 def test_members_that_speak_of_different_samples_do_not_agree() -> None:

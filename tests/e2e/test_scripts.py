@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,18 +116,36 @@ def test_everything_that_a_newcomer_lacks_reaches_it(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_is_for_the_day_when_everybody_dies(tmp_path: Path) -> None:
-    with Run(tmp_path, *FLAGS, script=script("checkpoints.py", tmp_path), np=2) as run:
-        run.await_stable(2, beyond=25)
-        os.kill(run.launcher.pid, signal.SIGINT)
-        assert run.wait() == 130
-        assert "begins at step 0" in run.output
-        assert run.left_over() == []
-    with Run(tmp_path, *FLAGS, script=script("checkpoints.py", tmp_path), np=3) as run:
-        line = run.await_line(r"begins at step \d+")
-        begun = int(line.rpartition(" ")[2])
-        assert begun >= 20 and begun % 10 == 0
-        assert run.finish() == 0
-        check_complete(run, EPOCHS)
+    """In the middle of whatever they are doing; twice, and each time the job is of another size."""
+    begun = []
+    for size in (2, 3, 1):
+        with Run(tmp_path, *FLAGS, script=script("checkpoints.py", tmp_path), np=size) as run:
+            line = run.await_line(rf"begins at step \d+ as one of {size}")
+            begun.append(int(line.split()[-5]))
+            if size > 1:
+                await_checkpoint(run, begun[-1] + 10)
+                kill(*ranked(run.status()))
+                assert run.wait() == 1
+                assert "no remaining member holds the training state" in run.output
+                continue
+            assert run.finish() == 0
+            check_complete(run, EPOCHS)
+            audit = run.command("audit", "job")
+    assert begun[0] == 0 and begun[1] >= 10 and begun[2] >= begun[1] + 10, begun
+    assert not any(step % 10 for step in begun)
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    assert "every sample was used exactly once" in audit.stdout
+    assert audit.stdout.count(f"checkpoint of step {begun[2]}") == 1
+
+
+def await_checkpoint(run: Run, step: int) -> None:
+    """Training is past that step, and one of it or a later one is whole."""
+
+    def is_there(status: dict[str, Any]) -> bool:
+        kept = [int(path.stem.rpartition("-")[2]) for path in (run.out / "kept").glob("*.json")]
+        return status["step"] > step and max(kept, default=0) >= step
+
+    run.await_status(is_there)
 
 
 # --- without Midflight ----------------------------------------------------------------------

@@ -137,7 +137,7 @@ def checkpoint(data: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file, own_errors():
         file.write(data)
         file.flush()
-        checkpoint.load(Path(file.name), Holdings({"model": torch.nn.Linear(2, 2)}))
+        checkpoint.load_into(Path(file.name), Holdings({"model": torch.nn.Linear(2, 2)}))
 
 
 def ledger(data: bytes) -> None:

@@ -70,6 +70,6 @@ def test_a_damaged_checkpoint_is_an_error_of_ours(tmp_path: Path) -> None:
     for _ in range(600):
         path.write_bytes(mutate(good, chance))
         try:
-            checkpoint.load(path, holdings)
+            checkpoint.load_into(path, holdings)
         except StateError as error:
             assert str(path) in str(error)

@@ -75,6 +75,28 @@ def test_command_and_environment_are_the_launchers_own(tmp_path: Path) -> None:
     assert (written.command, written.environment) == (COMMAND, {})
 
 
+def test_ledgers_of_former_runs_stay_for_as_long_as_a_run_goes_on_with_their_state(
+    tmp_path: Path,
+) -> None:
+    wanted = options(tmp_path)
+    ledgers = wanted.folder.ledgers
+
+    def begin_anew() -> list[str]:
+        claim(wanted).lock.close()
+        found = sorted(ledgers.rglob("*.jsonl"))
+        return [f"{path.relative_to(ledgers)} {path.read_text().strip()}" for path in found]
+
+    assert begin_anew() == []
+    (ledgers / "m0.jsonl").write_text("first")
+    assert begin_anew() == ["former/m0.jsonl first"]
+    assert begin_anew() == ["former/m0.jsonl first"]  # a run that made no step changes nothing
+    (ledgers / "m0.jsonl").write_text('{"resumed":2}')
+    second = 'm0.jsonl {"resumed":2}'
+    assert begin_anew() == ["former/former/m0.jsonl first", f"former/{second}"]
+    (ledgers / "m0.jsonl").write_text("from the start")
+    assert begin_anew() == ["former/m0.jsonl from the start"]
+
+
 def test_a_coordinator_that_finds_another_s_state_serves_nobody(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

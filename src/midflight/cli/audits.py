@@ -1,20 +1,24 @@
 """An audit as the command line makes and shows it: from the ledgers in a folder to a verdict."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from midflight.cli.output import table
 from midflight.errors import UsageError
 from midflight.quantities import counted
+from midflight.rundir import FORMER
 from midflight.runtime.data.audit import (
+    Chain,
     Comparison,
     EpochReport,
     Record,
     Report,
     compare,
+    follow,
     judge,
     parse,
     parse_comparisons,
+    parse_resumed,
 )
 
 SHOWN = 10  # problems; the rest is in the JSON
@@ -22,20 +26,31 @@ _HEAD = ("EPOCH", "SAMPLES", "STEPS", "WORLDS", "MEMBERS", "REPEATED", "MISSING"
 
 
 def audit(folder: Path, samples: int | None = None, *, resumed: bool = False) -> Report | None:
-    """None if the ledgers hold no step."""
-    records, comparisons, damage = read_ledgers(folder)
-    if not records:
+    """None if the ledgers hold no step. `resumed`: look at no run before this one."""
+    ledgers = read_ledgers(folder)
+    if not ledgers.records:
         return None
-    report = judge(records, samples=samples, resumed=resumed)
-    differences, notes = compare(comparisons)
-    problems = (*damage, *differences, *report.problems)
-    return replace(report, problems=problems, notes=tuple(notes))
+    chain = Chain(ledgers.records, complete=False) if resumed else _chain(folder, ledgers)
+    report = judge(chain.records, samples=samples, resumed=not chain.complete)
+    differences, notes = compare(ledgers.comparisons)
+    problems = (*ledgers.damage, *differences, *report.problems)
+    return replace(report, problems=problems, notes=(*chain.notes, *notes))
 
 
-def read_ledgers(folder: Path) -> tuple[list[Record], list[Comparison], list[str]]:
-    """The records and comparisons of all members, and what is wrong with their files."""
+@dataclass(frozen=True)
+class Ledgers:
+    """What the members of one run have written down."""
+
+    records: list[Record]
+    comparisons: list[Comparison]
+    resumed: frozenset[int]  # the steps with which members say that the run began
+    damage: list[str]
+
+
+def read_ledgers(folder: Path) -> Ledgers:
     records: list[Record] = []
     comparisons: list[Comparison] = []
+    resumed: set[int] = set()
     problems: list[str] = []
     for path in sorted(folder.glob("*.jsonl")):
         try:
@@ -45,8 +60,18 @@ def read_ledgers(folder: Path) -> tuple[list[Record], list[Comparison], list[str
         found, damage = parse(path.stem, text)
         records += found
         comparisons += parse_comparisons(path.stem, text)
+        resumed |= parse_resumed(text)
         problems += damage
-    return records, comparisons, problems
+    return Ledgers(records, comparisons, frozenset(resumed), problems)
+
+
+def _chain(folder: Path, ledgers: Ledgers) -> Chain:
+    """With the runs before it, as far back as each began with a checkpoint."""
+    before = folder / FORMER
+    former = None
+    if ledgers.resumed and before.is_dir():
+        former = _chain(before, read_ledgers(before))
+    return follow(former, ledgers.records, ledgers.resumed)
 
 
 def as_text(report: Report) -> str:

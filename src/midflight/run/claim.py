@@ -29,7 +29,7 @@ from midflight.run.hosted import Hosted
 from midflight.run.options import Options
 from midflight.run.processes import find_agents
 from midflight.run.record import ENDED, Record, forget_state, read_record, saved_state, write_record
-from midflight.rundir import RunDir, read_token
+from midflight.rundir import FORMER, RunDir, read_token
 from midflight.sink import older
 from midflight.store.interface import Store
 from midflight.store.urls import open_store
@@ -217,5 +217,29 @@ def _clear(folder: RunDir, spec: JobSpec, store: str, agents: dict[str, int]) ->
     (folder.path / "address").unlink(missing_ok=True)
     for path in (folder.flight_log, older(folder.flight_log)):
         path.unlink(missing_ok=True)
-    for ledger in Path(spec.ledger or folder.ledgers).glob("*.jsonl"):
-        ledger.unlink(missing_ok=True)
+    _set_aside(Path(spec.ledger or folder.ledgers))
+
+
+def _set_aside(ledgers: Path) -> None:
+    """The ledgers of the former run: the next one may begin where a checkpoint of it was.
+
+    What lies aside already is still wanted if that run had begun so, too.
+    """
+    present = list(ledgers.glob("*.jsonl"))
+    if not present:
+        return
+    aside, beside = ledgers / FORMER, ledgers / f"{FORMER}.new"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    if aside.is_dir() and any(_has_resumed(path) for path in present):
+        aside.rename(beside / FORMER)
+    for path in present:
+        path.rename(beside / path.name)
+    shutil.rmtree(aside, ignore_errors=True)
+    beside.rename(aside)
+
+
+def _has_resumed(ledger: Path) -> bool:
+    """Its first line says so."""
+    with ledger.open("rb") as file:
+        return file.readline(100).startswith(b'{"resumed":')

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from midflight.errors import WorldChanged
+from midflight.errors import UsageError, WorldChanged
 from midflight.protocol.messages import MemberLogged
 from midflight.protocol.world import World
 from midflight.runtime.data.feed import Feed
@@ -35,6 +35,7 @@ from midflight.runtime.options import Options
 from midflight.runtime.session import Session
 from midflight.runtime.shadow.eligibility import Joining, check_joining, is_scaler
 from midflight.runtime.state import checkpoint
+from midflight.runtime.state.checkpoints import Checkpoints, Interval
 from midflight.runtime.state.values import Values
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def join(
     by keyword and reaches every newcomer. `backend`: gloo or nccl; by default nccl where the
     parameters are on several GPUs of this machine, else gloo. `ddp`: options for
     DistributedDataParallel; False: the script averages its gradients itself. `resume`: a
-    checkpoint to begin with, if it exists. `deterministic`: into how many shards each batch is
-    cut, so that the weights are the same bit for bit whatever the world does. `verify_every`: after
-    so many steps the members compare their states, and one that differs raises StateError.
-    `joining`: whether newcomers receive a large state while all train (shadow), or while the others
-    wait (blocking); by default it depends on the state's size.
+    checkpoint to begin with, or a folder of them, if there is one. `deterministic`: into how many
+    shards each batch is cut, so that the weights are the same bit for bit whatever the world does.
+    `verify_every`: after so many steps the members compare their states, and one that differs
+    raises StateError. `joining`: whether newcomers receive a large state while all train (shadow),
+    or while the others wait (blocking); by default it depends on the state's size.
     """
     check_joining(joining)
     averaging = {} if ddp is None else ddp
@@ -288,6 +289,12 @@ class Job:
         self._applying = True
         try:
             for optimizer in self._session.optimizers:
+                if isinstance(optimizer, torch.optim.LBFGS):
+                    raise UsageError(
+                        "LBFGS moves the weights several times in a step, and such a step could "
+                        "not be repeated when a member is lost: use an optimizer that needs no "
+                        "closure"
+                    )
                 if self._scaler is not None:
                     self._scaler.step(optimizer)
                 else:
@@ -370,7 +377,7 @@ class Job:
     def log(self, **values: Any) -> None:
         """One line from rank 0, at most once a second; silent for a step that did not happen.
 
-        Numbers go into the record of the run, too.
+        The values are those of rank 0. Numbers go into the record of the run, too.
         """
         now = time.monotonic()
         if self.rank != 0 or not self._last_completed or now - self._logged_at < LOG_SECONDS:
@@ -387,6 +394,17 @@ class Job:
         """Keep a durable copy of the state; rank 0 writes it. For `join(resume=path)`."""
         if self.rank == 0:
             checkpoint.save(Path(path), self._session.capture())
+
+    def checkpoints(
+        self, folder: str | os.PathLike[str], every: int | str = "10m", keep: int = 3
+    ) -> None:
+        """From now on keep the last states in a folder, while training goes on.
+
+        `every`: so many steps, or a time such as 10m. Rank 0 writes. For `join(resume=folder)`.
+        """
+        if self._session.checkpoints is not None:
+            raise UsageError("job.checkpoints() was called before: call it once, before the loop")
+        self._session.checkpoints = Checkpoints(Path(folder).absolute(), Interval.of(every), keep)
 
 
 def _parameters(objects: Mapping[str, Any]) -> Iterator[torch.nn.Parameter]:

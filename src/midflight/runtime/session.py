@@ -54,6 +54,7 @@ from midflight.runtime.state.agreement import (
     try_capture,
 )
 from midflight.runtime.state.background import Rest, rest_of
+from midflight.runtime.state.checkpoints import Checkpoints, Moment
 from midflight.runtime.state.equality import Equality
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout, Snapshot
@@ -76,6 +77,7 @@ class Session:
         self.driver = Driver(self, Group(ALONE, "m0", self.backends[0]))
         self.sync = _gradient_sync(modules, options, self.driver.broke)
         self.equality = Equality(options.verify_every)
+        self.checkpoints: Checkpoints | None = None
         self.env = WorkerEnv.from_env(os.environ)
         self._objects = objects
         self._options = options
@@ -114,13 +116,18 @@ class Session:
     # --- coming and going -------------------------------------------------------------------
 
     def start(self) -> None:
-        if self._options.resume is not None:
-            self._adopt(checkpoint.load(Path(self._options.resume), self.holdings))
+        joins = self.env is not None and self.env.joiner  # and receives the others' state
+        saved = None
+        if self._options.resume is not None and not joins:
+            saved = checkpoint.load_into(Path(self._options.resume), self.holdings)
+        self._adopt(saved)
         if self.env is None:
             self.sync.attach(self.group)
             self.holds_state = True
             return
         self._ledger = Ledger(self.env.ledger, self.env.member)
+        if saved is not None:
+            self._ledger.resumed(self.cursor.step)
         secret = read_token(Path(self.env.token_file))
         self.driver.membership = Membership(self.env, secret, self.backends[0], self)
         self.awaited = True
@@ -150,6 +157,8 @@ class Session:
                 self.arrive()
                 self.catch_up()
                 self._finished = True
+                if self.checkpoints is not None and not self.driver.broken:
+                    self.checkpoints.finish(self._moment())
                 block(self.driver.finish(stay=True))
             elif isinstance(error, Exception) and self.driver.membership is not None:
                 report(self.driver.membership, error)
@@ -160,6 +169,8 @@ class Session:
         self._drop_shadow()
         if self.feed is not None:
             self.feed.close()
+        if self.checkpoints is not None:
+            self.checkpoints.close()
         self.sync.close()
         self.driver.close()
         self._ledger.close()
@@ -201,6 +212,8 @@ class Session:
     def boundary(self) -> None:
         """Between two steps: settle what is due. Costs next to nothing when nothing is."""
         self.overtaken = False
+        if self.checkpoints is not None and self.holds_state and not self.driver.broken:
+            self.checkpoints.look(self._moment())
         if self.driver.membership is None:
             self.driver.broken = False
             return
@@ -426,6 +439,10 @@ class Session:
                 "samples": self.samples_done,
             }
         )
+
+    def _moment(self) -> Moment:
+        where = {"step": self.cursor.step, "epoch": self.cursor.epoch, "size": self.size}
+        return Moment(self.capture, where, self.rank == 0)
 
     def _make_layout(self) -> None:
         """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""

@@ -189,7 +189,7 @@ class Jobs:
 
     def hurry(self) -> None:
         """Let a counting job go on as fast as it can, and end a whole epoch from now."""
-        records = [each for folder in self._ledgers() for each in read_ledgers(folder)[0]]
+        records = [each for folder in self._ledgers() for each in read_ledgers(folder).records]
         self.last_epoch = max((record.epoch for record in records), default=0) + 2
         beside = self.out / "hurry.new"
         beside.write_text(str(self.last_epoch))
@@ -210,9 +210,9 @@ class Jobs:
         epochs = min(epochs, self.last_epoch)
         assert {(each["least"], each["most"]) for each in found} == {(epochs, epochs)}
         for folder in self._ledgers():
-            records, _, damage = read_ledgers(folder)
-            report = judge(records)
-            assert report.ok and not damage, (report, damage)
+            ledgers = read_ledgers(folder)
+            report = judge(ledgers.records)
+            assert report.ok and not ledgers.damage, (report, ledgers.damage)
             assert len(report.epochs) == epochs
 
     def clear(self) -> None:

@@ -7,13 +7,14 @@ are places in an epoch's order; which sample stands at which place follows from 
 ledger does not hold, so the checksums in the ledgers are not judged here. Nor does it hold the
 number of shards of deterministic mode: the one that explains all shares is looked for. Who came
 into a world with another state than the others, and what became of it, is told by lines of another
-kind. Free of torch, like the `plan` whose shares it works out again, so that the command line can
+kind; so is that the job began with a checkpoint, and then the steps before it are the former run's.
+Free of torch, like the `plan` whose shares it works out again, so that the command line can
 use it.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 from midflight.runtime.data.plan import share
@@ -119,7 +120,7 @@ def parse(member: str, text: str) -> tuple[list[Record], list[str]]:
         record = _record(member, line)
         if record is not None:
             records.append(record)
-        elif _comparison(member, line) is None:
+        elif _comparison(member, line) is None and _resumed(line) is None:
             problems.append(f"line {number} of {member}'s ledger is damaged")
     return records, problems
 
@@ -128,6 +129,51 @@ def parse_comparisons(member: str, text: str) -> list[Comparison]:
     """What a ledger tells of comparisons; `parse` says what is wrong with it."""
     found = (_comparison(member, line) for line in _lines(text) if '"compared"' in line)
     return [comparison for comparison in found if comparison is not None]
+
+
+def parse_resumed(text: str) -> set[int]:
+    """The steps with which this member says that the job began."""
+    found = (_resumed(line) for line in _lines(text) if line.startswith('{"resumed":'))
+    return {step for step in found if step is not None}
+
+
+def _resumed(line: str) -> int | None:
+    try:
+        step = json.loads(line)["resumed"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return step if type(step) is int and step >= 0 else None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The records of a run and of those before it whose state it goes on with."""
+
+    records: Sequence[Record]
+    complete: bool = True  # from the first step on; else what came before is not known
+    notes: tuple[str, ...] = ()
+
+
+def follow(former: Chain | None, records: Sequence[Record], resumed: Collection[int]) -> Chain:
+    """What a run adds to the one before it.
+
+    `resumed`: the steps with which its members say that they began. Only one that is the run's
+    first tells something: a newcomer that reads a checkpoint is given the others' state.
+    """
+    first = min((record.step for record in records), default=0)
+    if first not in resumed:
+        return Chain(records)
+    before = [record for record in former.records if record.step < first] if former else []
+    if former is None or first - 1 not in {record.step for record in before}:
+        return Chain(records, complete=False)
+    last = max(record.step for record in former.records)
+    twice = f"steps {first} to {last} were" if last > first else f"step {first} was"
+    note = f"the run began with the former run's checkpoint of step {first}"
+    if last >= first:
+        note = f"{twice} done twice: {note}"
+    newest = max(record.generation for record in before)
+    later = [replace(record, generation=record.generation + newest) for record in records]
+    return Chain([*before, *later], former.complete, (*former.notes, note))
 
 
 def _lines(text: str) -> list[str]:

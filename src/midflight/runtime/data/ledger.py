@@ -3,8 +3,9 @@
 A line says which samples of which epoch the step used, in which world, and a checksum of the
 indices that this member really loaded. Lines are written out at once: a killed member's ledger is
 complete up to its last step. While the disk takes nothing, lines are kept and written later: a full
-disk must not stop the training, nor end the proof. A line of another kind tells that the members
-compared their states, with which one this member came, and in what it differed.
+disk must not stop the training, nor end the proof. Lines of other kinds tell that the members
+compared their states, with which one this member came, and in what it differed; and that the job
+began with a checkpoint.
 """
 
 import contextlib
@@ -47,6 +48,10 @@ class Ledger:
             f'"stop":{extent.stop},"generation":{seat.generation},"rank":{seat.rank},'
             f'"size":{seat.size},{sharers}"own":{own},"crc":{checksum}}}\n'
         )
+
+    def resumed(self, step: int) -> None:
+        """The job begins with a checkpoint, at that step."""
+        self._add(f'{{"resumed":{step}}}\n')
 
     def note(
         self, when: str, generation: int, claim: Compared, differed: str = "", source: str = ""

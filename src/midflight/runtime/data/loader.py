@@ -46,6 +46,15 @@ class Batch:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.data)
 
+    def keys(self) -> Any:
+        """For `model(**batch)`."""
+        if not isinstance(self.data, Mapping):
+            raise DataError(
+                "`**batch` wants samples that are dicts, and the dataset's collate to "
+                f"{type(self.data).__name__}: use batch.x and batch.y, or batch.data"
+            )
+        return self.data.keys()
+
     @property
     def indices(self) -> tuple[int, ...]:
         """The dataset indices it uses; empty when it is only a placeholder."""

@@ -41,7 +41,9 @@ class GradientSync:
         """`options`: of DDP; False: the script averages by itself, and only buffers are undone."""
         averaged = modules if options is not False else {}
         self._names = {id(m): name for name, m in modules.items()}
-        self._modules = [m for m in averaged.values() if _trainable(m)]
+        self._modules = list(averaged.values())
+        self._parameters = {id(m): list(m.parameters()) for m in self._modules}
+        self._trained: dict[int, list[bool]] = {}  # which of them their DDP object knows of
         self._buffers = Buffers(modules)
         self._options = {**torch_private.QUIET_DDP, **(options or {})}
         self._on_break = on_break
@@ -71,9 +73,29 @@ class GradientSync:
         if group.size == 1:
             return
         for module in self._modules:
-            wrap = partial(self._wrap, module, group)
-            wrapped = wrap() if torch_private.DDP_IS_QUIET else group.waits.call(wrap)
-            self._wrapped[id(module)] = wrapped
+            self._wrap_anew(module, group)
+
+    def _wrap_anew(self, module: nn.Module, group: Group) -> None:
+        """A DDP object for those of its parameters that are trained now, if any."""
+        former = self._wrapped.pop(id(module), None)
+        self._ordered.discard(id(former))
+        trained = [p.requires_grad for p in self._parameters[id(module)]]
+        self._trained[id(module)] = trained
+        if not any(trained):
+            return
+        wrap = partial(self._wrap, module, group)
+        wrapped = wrap() if torch_private.DDP_IS_QUIET else group.waits.call(wrap)
+        wrapped.require_backward_grad_sync = self._sync
+        self._wrapped[id(module)] = wrapped
+
+    def _find(self, module: nn.Module) -> DistributedDataParallel | None:
+        """Its DDP object: another one where the script has frozen or thawed parameters since."""
+        group = self._group
+        if group is not None and group.size > 1 and not self._lost and torch.is_grad_enabled():
+            trained = [p.requires_grad for p in self._parameters[id(module)]]
+            if trained != self._trained.get(id(module)):
+                self._wrap_anew(module, group)
+        return self._wrapped.get(id(module))
 
     def _wrap(self, module: nn.Module, group: Group) -> DistributedDataParallel:
         # With find_unused_parameters or static_graph DDP waits for an all-reduce of its own.
@@ -216,10 +238,10 @@ class GradientSync:
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if self.before_evaluation is not None and not torch.is_grad_enabled():
             self.before_evaluation()
-        wrapped = self._wrapped.get(id(module))
-        if wrapped is None:
-            return None
         try:
+            wrapped = self._find(module)
+            if wrapped is None:
+                return None
             self._order_buckets(wrapped)
             return torch_private.before_forward(wrapped, args, kwargs)
         except (RuntimeError, WorldChanged) as error:
@@ -249,7 +271,3 @@ class GradientSync:
         if self._sync and torch.is_grad_enabled():
             self._armed.add(id(module))
         return torch_private.after_forward(wrapped, output)
-
-
-def _trainable(module: nn.Module) -> bool:
-    return any(p.requires_grad for p in module.parameters())
