@@ -1,9 +1,12 @@
 """How a script joins its job: the options of `mf.join`, which are explained there."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import torch
+from torch import nn
 
 from midflight.runtime.shadow.eligibility import Joining
 
@@ -24,3 +27,11 @@ class Options:
             "ddp": self.ddp is not False,
             "verify_every": self.verify_every,
         }
+
+    def backends(self, modules: Iterable[nn.Module]) -> tuple[str, ...]:
+        """Those that this member can use; several may share a machine's only GPU, with gloo."""
+        if self.backend:
+            return (self.backend,)
+        if not any(p.is_cuda for module in modules for p in module.parameters()):
+            return ("gloo",)
+        return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")

@@ -73,7 +73,7 @@ class Session:
         self.holdings = Holdings(objects, plain)
         self.optimizers = [o for o in objects.values() if isinstance(o, torch.optim.Optimizer)]
         modules = {n: o for n, o in objects.items() if isinstance(o, nn.Module)}
-        self.backends = (options.backend,) if options.backend else _usable_backends(modules)
+        self.backends = options.backends(modules.values())
         self.driver = Driver(self, Group(ALONE, "m0", self.backends[0]))
         self.sync = _gradient_sync(modules, options, self.driver.broke)
         self.equality = Equality(options.verify_every)
@@ -492,10 +492,3 @@ def _gradient_sync(
     if options.deterministic is not None:
         return ExactSync(modules, options.deterministic)
     return GradientSync(modules, options.ddp, on_break)
-
-
-def _usable_backends(modules: Mapping[str, nn.Module]) -> tuple[str, ...]:
-    """Those that this member can use; several members may share a machine's only GPU, with gloo."""
-    if not any(p.is_cuda for m in modules.values() for p in m.parameters()):
-        return ("gloo",)
-    return ("nccl", "gloo") if torch.cuda.device_count() > 1 else ("gloo", "nccl")
