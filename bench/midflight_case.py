@@ -47,7 +47,7 @@ class MidflightFleet:
 class Midflight:
     name: str = "midflight"
     script: Path = SCRIPT
-    joining: str = "auto"  # how newcomers receive the state
+    joining: str = "blocking"  # how newcomers receive the state
 
     def start(self, run: Run, shape: Shape) -> MidflightFleet:
         run.start(

@@ -51,7 +51,7 @@ def join(
     resume: str | os.PathLike[str] | None = None,
     deterministic: int | None = None,
     verify_every: int | None = None,
-    joining: Joining = "auto",
+    joining: Joining = "blocking",
     **objects: Any,
 ) -> "Job":
     """Take part in the job that this process belongs to; on its own, a world of one.
@@ -63,8 +63,8 @@ def join(
     checkpoint to begin with, or a folder of them, if there is one. `deterministic`: into how many
     shards each batch is cut, so that the weights are the same bit for bit whatever the world does.
     `verify_every`: after so many steps the members compare their states, and one that differs
-    raises StateError. `joining`: whether newcomers receive a large state while all train (shadow),
-    or while the others wait (blocking); by default it depends on the state's size.
+    raises StateError. `joining`: whether newcomers receive the state while the others wait
+    (blocking), while all train (shadow), or in the way that fits its size (auto).
     """
     check_joining(joining)
     averaging = {} if ddp is None else ddp
