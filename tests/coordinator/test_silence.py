@@ -146,6 +146,29 @@ def test_a_job_begins_elsewhere_if_its_first_world_is_not_heard_for_the_elastic_
     assert stable(cluster) and {"h1"} == {m.host for m in cluster.state.members.values()}
 
 
+def test_a_restarted_coordinator_too_begins_elsewhere_after_that() -> None:
+    cluster = begun_unheard(elastic_timeout=20.0).run(5.0)
+    cluster.restart()
+    cluster.run(50.0)
+    assert stable(cluster) and {"h1"} == {m.host for m in cluster.state.members.values()}
+
+
+def test_a_newcomer_on_a_lost_host_is_given_up_while_the_last_holder_there_is_waited_for() -> None:
+    cluster = started({"h0": 1, "h1": 2}, np=2, min_np=2)
+    assert cluster.state.members["m1"].host == "h1"
+    cluster.mute.add("m2")
+    cluster.kill("m0")
+    while "m2" not in cluster.state.members:
+        assert cluster.deliver_one()
+    assert cluster.state.members["m2"].host == "h1"
+    cluster.cut("h1")
+    cluster.run(15.0)
+    assert set(cluster.state.members) == {"m1", "m3"} and not over(cluster)
+    cluster.heal("h1")
+    cluster.run(15.0)
+    assert cluster.world == ("m1", "m3") and stable(cluster)
+
+
 def test_the_last_who_hold_the_state_are_waited_for_when_only_newcomers_are_heard() -> None:
     cluster = started({"h0": 2, "h1": 2}, np=2)
     cluster.members["m0"].health = Health.STUCK  # the change is not completed

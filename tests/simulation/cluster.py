@@ -194,8 +194,8 @@ class Cluster:
 
     def count_holders(self) -> None:
         """After a death: a job of which nobody is left who holds the state may fail."""
-        holders = [t for t in self.trainings.values() if t.holds_state and t.process.alive]
-        if self.witness.sizes and not any(self._can_go_on(t) for t in holders):
+        holders = [t for t in self.trainings.values() if t.holds_state]
+        if holders and not any(t.process.alive and self._can_go_on(t) for t in holders):
             self.excused = True
 
     def _count_slots(self) -> None:
@@ -206,7 +206,7 @@ class Cluster:
 
     def _can_go_on(self, training: Training) -> bool:
         process = training.process
-        reachable = self.network.reachable("head", process.host)
+        reachable = self.network.reachable("head", process.host) and not process.told_to_end
         reachable = reachable and not self._is_left_behind(training)
         return reachable and self._is_calm(process.name) and self._is_calm(process.host)
 

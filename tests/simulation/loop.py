@@ -36,6 +36,7 @@ class Process:
         self.ended: asyncio.Future[int] = loop.create_future()
         self.on_end: list[Callable[[Process], None]] = []
         self.on_terminate: Callable[[], None] | None = None  # a handler of SIGTERM
+        self.told_to_end = False  # by SIGTERM
         self.kept: list[asyncio.Handle] = []
         self.context = contextvars.Context()
         self.context.run(PROCESS.set, self)
@@ -80,6 +81,7 @@ class Process:
             self.loop.take_back(kept)
 
     def terminate(self) -> None:
+        self.told_to_end = True
         if self.alive and self.on_terminate is not None:
             self.loop.call_soon(self.on_terminate, context=self.context)
         elif self.alive:

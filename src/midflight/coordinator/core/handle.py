@@ -178,8 +178,11 @@ def _ticked(draft: Draft, event: events.Ticked) -> None:
     if draft.state.mode is Mode.RESTART:
         restarts.check(draft)
     resize.check_deadline(draft)
-    late = draft.state.forming is not None and draft.now >= draft.state.forming.deadline
-    if late:
+    forming, since = draft.state.forming, draft.state.waiting_since
+    waited = draft.now - since if since is not None else 0.0
+    if draft.state.phase is Phase.WAITING and waited >= draft.state.spec.elastic_timeout:
+        liveness.give_up_lost(draft)
+    if forming is not None and draft.now >= forming.deadline and not liveness.give_up_lost(draft):
         job_end.fail(draft, "the members could not form a world within the elastic timeout")
     expired = [request for request in draft.state.queue if draft.now >= request.deadline]
     for request in expired:

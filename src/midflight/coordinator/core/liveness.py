@@ -178,9 +178,25 @@ def _lost_hosts(draft: Draft) -> None:
     state = draft.state
     lost = [m for m in state.members.values() if _is_lost(draft, m)]
     if lost and state.phase not in OVER and not _others_can_go_on(draft, lost):
-        lost = [m for m in lost if draft.now - m.heard_at > state.spec.elastic_timeout]
-        if lost and state.has_begun:  # others were waited for all the while
-            draft.set(waiting_since=min(m.heard_at for m in lost))
+        newcomers = [m for m in lost if m.stage in (Stage.STARTING, Stage.JOINED)]
+        timeout = state.spec.elastic_timeout
+        late = [m for m in lost if m not in newcomers and draft.now - m.heard_at > timeout]
+        if late and state.has_begun:  # others were waited for all the while
+            draft.set(waiting_since=min(m.heard_at for m in late))
+        lost = [*newcomers, *late]
+    _give_up(draft, lost)
+
+
+def give_up_lost(draft: Draft) -> bool:
+    """Wait no longer for those of whom nothing is heard; whether there are any."""
+    lost = [member for member in draft.state.members.values() if _is_lost(draft, member)]
+    _give_up(draft, lost)
+    if lost and not draft.state.has_begun:
+        draft.set(waiting_since=None)  # others are waited for from now on
+    return bool(lost)
+
+
+def _give_up(draft: Draft, lost: list[MemberState]) -> None:
     quiet = ", ".join(dict.fromkeys(member.host for member in lost))
     for_long = max((draft.now - member.heard_at for member in lost), default=0.0)
     reason = f"no message from {quiet} for {for_long:.0f} s"
