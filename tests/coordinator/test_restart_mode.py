@@ -74,6 +74,17 @@ def test_when_all_fail_the_job_fails_once(code: int) -> None:
     assert len(cluster.starts) == 1
 
 
+def test_a_connection_that_breaks_restarts_nobody_if_its_agent_dials_again() -> None:
+    cluster = plain()
+    before = cluster.running
+    cluster.hang_up("h0")
+    cluster.run(0.3)
+    cluster.dial_again("h0")
+    cluster.run(10.0)
+    assert cluster.running == before
+    assert cluster.state.resets == 0
+
+
 def test_an_agent_that_dies_with_all_members_restarts_them_elsewhere() -> None:
     cluster = plain({"h0": 3}, start_timeout=5.0)
     cluster.add_host("h1", 3)

@@ -161,14 +161,10 @@ def watch(draft: Draft) -> None:
 
 def host_hung_up(draft: Draft, name: str, *, dead: bool) -> None:
     """The agent's connection is gone: the agent has died, or it will come back."""
-    state = draft.state
-    was_heard = draft.now - state.hosts[name].heard_at <= state.spec.silence
     draft.set_host(name, connected=False, heard_at=draft.now)
-    # Without Midflight its processes hold no state, and those on other hosts must be started again.
-    has_died = state.mode is not Mode.ELASTIC and was_heard and draft.now >= state.lenient_until
-    others = any(host.connected for host in draft.state.hosts.values())
-    if dead or (has_died and others):
-        here = [m for m in state.members.values() if m.host == name and not m.connected]
+    if dead:
+        members = draft.state.members.values()
+        here = [m for m in members if m.host == name and not m.connected]
         reason = f"its agent on {name} is gone"
         gone(draft, [member.name for member in here], KILLED, reason, blameless=True)
 
@@ -211,8 +207,10 @@ def _is_lost(draft: Draft, member: MemberState) -> bool:
     if draft.now < draft.state.lenient_until:
         return False
     patience = _patience(draft, host)
-    if hung_up and _is_broken(draft.state):
-        patience = draft.state.spec.silence  # a collective broke: somebody has died
+    if hung_up and (_is_broken(draft.state) or draft.state.mode is not Mode.ELASTIC):
+        # Somebody has died; or its processes hold no state, and those on other hosts must be
+        # started again. An agent that lives dials again at once.
+        patience = draft.state.spec.silence
     return draft.now - max(host.heard_at, member.heard_at) > patience
 
 

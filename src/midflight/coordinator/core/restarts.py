@@ -12,7 +12,7 @@ from midflight.coordinator.core.job_end import fail, succeed
 from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.placement import launch
 from midflight.coordinator.core.requests import objection, target_of
-from midflight.coordinator.core.state import Phase, Request, Stage
+from midflight.coordinator.core.state import MemberState, Phase, Request, Stage
 from midflight.protocol.world import World
 from midflight.quantities import counted
 
@@ -61,6 +61,8 @@ def check(draft: Draft) -> None:
         if draft.state.phase is Phase.RESTARTING and not draft.state.members:
             _relaunch(draft)
         return
+    if any(_has_hung_up(draft, member) for member in draft.state.members.values()):
+        return  # whether its host is lost, which would excuse the others, is known soon
     draft.set(resets=draft.state.resets + (not draft.state.blameless))
     if draft.state.spec.dialect.max_restarts is not None:
         _restart_or_fail(draft, draft.state.spec.dialect.max_restarts)
@@ -75,6 +77,11 @@ def check(draft: Draft) -> None:
         fail(draft, f"{QUICK_FAILURES} failures in a row; the last: {draft.state.detail}")
     else:
         restart(draft)
+
+
+def _has_hung_up(draft: Draft, member: MemberState) -> bool:
+    host = draft.state.hosts[member.host]
+    return not host.connected and not host.awaited
 
 
 def _restart_or_fail(draft: Draft, limit: int) -> None:
