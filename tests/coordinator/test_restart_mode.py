@@ -74,6 +74,19 @@ def test_when_all_fail_the_job_fails_once(code: int) -> None:
     assert len(cluster.starts) == 1
 
 
+def test_a_member_that_is_killed_may_take_all_others_with_it() -> None:
+    """Their collective breaks at once, and each of them ends with an error."""
+    cluster = plain()
+    cluster.kill("m1")
+    cluster.run(0.1)
+    cluster.kill("m0", "m2", code=1, tail="RuntimeError: Connection closed by peer\n")
+    cluster.run(1.0)
+    assert cluster.ended is None
+    assert cluster.running == ["m3", "m4", "m5"]
+    exit_all(cluster, 1)
+    assert cluster.ended is not None, "this time nobody was killed"
+
+
 def test_a_connection_that_breaks_restarts_nobody_if_its_agent_dials_again() -> None:
     cluster = plain()
     before = cluster.running

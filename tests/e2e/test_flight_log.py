@@ -21,6 +21,8 @@ def test_a_run_leaves_a_record_of_what_happened_to_it(tmp_path: Path) -> None:
         run.await_stable(2, beyond=3)
         assert run.resize("--to", "3").returncode == 0
         grown = run.await_stable(3)
+        at = grown["step"]
+        grown = run.await_status(lambda s: s["step"] > at + 2)  # the pause is over for all
         kill(by_rank(grown, 1))
         run.await_status(
             lambda s: s["generation"] > grown["generation"] and s["step"] > grown["step"]

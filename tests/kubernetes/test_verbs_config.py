@@ -132,7 +132,7 @@ ANSWERS: list[tuple[int, bytes, type[MidflightError], str]] = [
     (404, status(404, 'pods "a" not found', name="a"), NotFound, 'pods "a" not found'),
     (404, b"404 page not found\n", errors.NoSuchKind, "knows no such resource"),
     (409, status(409, 'jobs "a" already exists', "AlreadyExists"), Exists, "already exists"),
-    (409, status(409, "changed", "Conflict"), Refused, "changed"),
+    (409, status(409, "changed", "Conflict"), errors.Changed, "changed"),
     (410, status(410, "too old"), errors.Outdated, "too old"),
     (422, status(422, "spec.x: Invalid\nvalue"), Refused, "refuses to list x: spec.x: Invalid v"),
     (500, b"<html>", Unreachable, "cannot list x now .500.: <html>; try again later"),

@@ -1,9 +1,10 @@
 """Scripts that never call Midflight: every change stops all processes and starts them again.
 
 They get the environment that torchrun sets, so ranks are given at birth. The first failure is
-given a moment to show whether all of them fail (then the job has failed) before the rest is
-stopped. Under torchrun's rules only the number of failures counts, whoever fails: the job has
-failed when there were more than --max-restarts. A host that comes or goes is no failure.
+given a moment to show whether all of them fail (then the job has failed, unless one of them was
+killed and took the others with it) before the rest is stopped. Under torchrun's rules only the
+number of failures counts, whoever fails: the job has failed when there were more than
+--max-restarts. A host that comes or goes is no failure.
 """
 
 from midflight.coordinator.core import hosts
@@ -34,11 +35,13 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
     if draft.state.phase is Phase.RESTARTING:
         _relaunch(draft)
         return
-    hosts.cool_down(draft, member.host)
+    if code < 0 or not draft.state.killed:  # else its collective broke with one that was
+        hosts.cool_down(draft, member.host)
     draft.say(f"lost {named}: {reason}", "warning")
+    draft.set(killed=draft.state.killed or code < 0)
     if draft.state.spec.dialect.max_restarts is not None:
         _suspect(draft, f"{named}: {reason}", MONITOR, blameless)
-    elif not draft.state.members and code > 0:
+    elif not draft.state.members and not draft.state.killed:
         fail(draft, f"all members failed; the last: {named}: {reason}")
     elif draft.state.members and all(m.finished for m in draft.state.members.values()):
         fail(draft, f"{named} failed, after the others had finished: {reason}")
@@ -115,7 +118,7 @@ def resize(draft: Draft, request: Request) -> None:
 
 
 def restart(draft: Draft) -> None:
-    draft.set(suspicion=None, blameless=False)
+    draft.set(suspicion=None, blameless=False, killed=False)
     draft.enter(Phase.RESTARTING)
     for member in tuple(draft.state.members.values()):
         if member.finished:  # its process is gone already

@@ -200,6 +200,7 @@ class State:
     suspicion: float | None = None  # when a broken collective must have been explained
     suspected: int = 0  # the generation in which it broke
     blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
+    killed: bool = False  # a member was, by a signal: the collectives of the others break with it
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
     waiting_since: float | None = None  # since when too few are there to form a world

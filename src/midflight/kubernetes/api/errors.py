@@ -30,7 +30,7 @@ class Outdated(MidflightError):
     """A list or a watch must be begun anew: what it refers to is too long ago."""
 
 
-class Changed(MidflightError):
+class Changed(Refused):
     """Somebody else has changed the object since it was read."""
 
 
@@ -91,7 +91,7 @@ def _other(
     code: int, status: dict[str, Any], said: str, what: str, settings: Settings
 ) -> MidflightError:
     if code == 409:
-        return Exists(said) if status.get("reason") == "AlreadyExists" else Refused(said)
+        return Exists(said) if status.get("reason") == "AlreadyExists" else Changed(said)
     if code == 410:
         return Outdated(said)
     if code in (400, 413, 415, 422):

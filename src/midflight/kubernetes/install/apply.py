@@ -13,6 +13,7 @@ from typing import Any
 
 from midflight.errors import NotFound, Refused, TimedOut
 from midflight.kubernetes.api.connection import Connection
+from midflight.kubernetes.api.errors import Changed
 from midflight.kubernetes.api.paths import of, word
 from midflight.kubernetes.resources.labels import is_ours
 
@@ -20,6 +21,7 @@ MANAGER = "midflight-install"
 _RULES = "x-kubernetes-validations"
 _RULES_SINCE = (1, 25)
 _POLICY_SINCE = (1, 21)
+_ATTEMPTS = 10  # at an object that others change meanwhile
 _PAUSES = (0.05, 0.1, 0.2, 0.5)  # seconds between two looks; the last one stays
 
 Object = dict[str, Any]
@@ -89,6 +91,16 @@ def delete(connection: Connection, manifest: Object) -> Done | None:
 
 
 def _taken(connection: Connection, manifest: Object, before: Object) -> Object:
+    """The API server's own controllers change an object, too, above all one that is new."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _take(connection, manifest, before)
+        except Changed:
+            before = connection.find_object(manifest) or before
+    return _take(connection, manifest, before)
+
+
+def _take(connection: Connection, manifest: Object, before: Object) -> Object:
     """Replaced first: an apply leaves every field in place that others have set and we have not."""
     version = before["metadata"]["resourceVersion"]
     whole = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
