@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from midflight.protocol.handshake import VERSION, answer_challenge
+from midflight.protocol.handshake import VERSION, answer_challenge, check_challenge
 from midflight.protocol.messages import Hello, Refused
 from midflight.protocol.wire import SyncWire, dial_blocking
 from midflight.rundir import RunDir
@@ -209,7 +209,7 @@ def test_another_version_of_the_protocol_is_refused_with_both_numbers(training: 
     with stranger(training) as sock:
         wire = SyncWire(sock)
         hello = answer_challenge(
-            wire.receive(), Hello(VERSION, "member", "m9", "nonce", ""), token
+            check_challenge(wire.receive()), Hello(VERSION, "member", "m9", "nonce", ""), token
         ).hello
         wire.send(type(hello)(99, hello.role, hello.name, hello.nonce, hello.proof))
         answer = wire.receive()

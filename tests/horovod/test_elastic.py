@@ -35,6 +35,17 @@ def test_a_script_is_resized_in_place_and_loses_nothing(horovod: Horovod) -> Non
         assert run.left_over() == []
 
 
+def test_ranks_of_an_encrypted_run_match_their_collectives_and_are_resized(
+    horovod: Horovod,
+) -> None:
+    with horovod.run("elastic.py", "200", "50", np=2, flags=(*FLAGS, "--tls")) as run:
+        run.await_stable(2, beyond=20)
+        grown = run.resize("--add", "1", "--wait")
+        assert grown.returncode == 0, grown.stdout + grown.stderr
+        assert run.wait() == 0, run.output
+        assert all("sizes [2, 3]" in line for line in run.lines if "through" in line)
+
+
 def test_survivors_of_a_killed_rank_keep_what_came_after_the_last_commit(horovod: Horovod) -> None:
     with horovod.run("elastic.py", "300", "1000", np=3, flags=FLAGS) as run:
         status = run.await_stable(3, beyond=60)

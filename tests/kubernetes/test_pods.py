@@ -282,8 +282,15 @@ def test_a_launcher_is_told_where_everything_is() -> None:
     assert found["MIDFLIGHT_INSTANCE"] == "elastic-launcher"
     assert found["MIDFLIGHT_LISTEN"] == "$(POD_IP):47100"
     assert found["MIDFLIGHT_STORE"] == "kubernetes://team/elastic-state"
+    assert found["MIDFLIGHT_TLS"] == "1"
     assert found["MIDFLIGHT_HOSTFILE"] == "/etc/edl/hostfile"
     assert (found["workers"], found["gpus"], found["maxWorkers"]) == ("3", "1", "9")
+
+
+def test_whoever_writes_a_launcher_may_do_without_encryption() -> None:
+    obj = training_job()
+    pod_spec(obj, "launcher")["containers"][0]["env"] = [{"name": "MIDFLIGHT_TLS", "value": "0"}]
+    assert env(chief(obj))["MIDFLIGHT_TLS"] == "0"
 
 
 def test_the_users_sizes_stay_and_midflights_own_variables_win() -> None:

@@ -155,5 +155,5 @@ def test_a_store_cannot_be_given_twice(tmp_path: Path) -> None:
 
 def test_the_coordinator_s_arguments_hold_no_password(tmp_path: Path) -> None:
     url = "etcd://me:hunter2@host:2379"
-    keeper = CoordinatorKeeper(begun(tmp_path).folder, "job", url, "127.0.0.1:0", verbose=True)
+    keeper = CoordinatorKeeper(begun(tmp_path).folder, "job", url, "127.0.0.1:0", ["--verbose"])
     assert not any("hunter2" in word for word in keeper.arguments)

@@ -70,7 +70,7 @@ class Keeper(CoordinatorKeeper):
     """The launcher's rules about a coordinator that ends; processes are simulated."""
 
     def __init__(self, cluster: "Cluster") -> None:
-        super().__init__(RunDir(Path("run")), cluster.spec.name, "memory", "head:0", False)
+        super().__init__(RunDir(Path("run")), cluster.spec.name, "memory", "head:0")
         self._cluster = cluster
         self.process: Process | None = None
         self.shell: Shell | None = None

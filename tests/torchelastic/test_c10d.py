@@ -45,6 +45,19 @@ def test_nodes_come_and_die_and_the_job_goes_on(site: Site) -> None:
         assert all("attempt 0" in line for line in lines if line.startswith("up")), lines
 
 
+def test_nodes_whose_connections_are_encrypted_survive_the_one_with_the_coordinator(
+    site: Site,
+) -> None:
+    site.env["MIDFLIGHT_TLS"] = "1"
+    job = Job(site, "--nnodes=1:2", *meeting_on_loopback())
+    host, second = job.start(), job.start()
+    job.await_size(host, second, size=2)
+    host.send(signal.SIGKILL)
+    job.await_size(second, size=1)
+    job.stop()
+    finish(second)
+
+
 def test_a_coordinator_that_raises_is_started_again_where_it_was(site: Site) -> None:
     strike = make_strikable(site, "midflight.torchrun")
     job = Job(site, "--nnodes=1:2", *meeting_on_loopback())

@@ -49,10 +49,17 @@ def check_output(output: say.Output) -> None:
 
 class Door:
     def __init__(
-        self, shell: Shell, secret: bytes, printer: Printer, trail: AuditTrail | None = None
+        self,
+        shell: Shell,
+        secret: bytes,
+        printer: Printer,
+        trail: AuditTrail | None = None,
+        *,
+        tls: bool = False,
     ) -> None:
         self._shell = shell
         self._secret = secret
+        self._tls = tls
         self._printer = printer
         self._trail = trail or AuditTrail(shell.state.spec.name, None)
         shell.on_answer = self._trail.answer_resize
@@ -74,7 +81,8 @@ class Door:
             wire.abort()
             return
         try:
-            hello = await accept(wire, self._secret, self._shell.state.spec.name)
+            run = self._shell.state.spec.name
+            hello = await accept(wire, self._secret, run, tls=self._tls)
         except (MidflightError, TimeoutError, OSError) as error:
             reason = str(error) or "it did not identify itself in time"
             # One that hangs up by itself may only have looked who is here.

@@ -48,6 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run-dir", required=True, type=Path)
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--store", default=os.environ.get(STORE), help=f"default: ${STORE}")
+    parser.add_argument("--tls", action="store_true", help="encrypt all connections")
     parser.add_argument("--verbose", action="store_true")
     options = parser.parse_args(argv)
     descriptors.raise_limit()
@@ -81,7 +82,7 @@ async def _run(options: argparse.Namespace, folder: RunDir, store: Store) -> int
     log = open_log(folder.flight_log, files, spec, now())
     shell = Shell(state, Peers(), saving, printer, log)
     trail = AuditTrail(spec.name, folder.audit)
-    door = Door(shell, secret, printer, trail)
+    door = Door(shell, secret, printer, trail, tls=options.tls)
     server = await asyncio.start_server(
         door.serve, sock=listener, limit=1 << 17, backlog=ACCEPTED_AT_ONCE
     )

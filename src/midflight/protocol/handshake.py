@@ -4,7 +4,8 @@ Both sides prove that they know the job's secret without sending it: each answer
 with an HMAC over everything that was said, the role, the name and the run included. From the same
 words each direction gets a key of its own. A frame carries a MAC (keyed BLAKE2b) over its number
 in that direction and its content, so one that was changed, repeated, left out, put elsewhere or
-sent back ends the connection. Frames are authenticated, not encrypted.
+sent back ends the connection. Encryption is TLS, underneath (`tunnel`); the words then include what
+only the two ends of one TLS session share.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from midflight.errors import FrameForged, HandshakeRefused, ProtocolError
 from midflight.protocol.messages import Accepted, Challenge, Hello, Refused
 
-VERSION = 3
+VERSION = 4
 ROLES = ("agent", "member", "client")
 COORDINATOR, DIALLER = "coordinator", "dialler"
 TAG_SIZE = 16
@@ -50,6 +51,7 @@ class Session:
 
     challenge: Challenge
     hello: Hello
+    binding: str = ""  # of the TLS session underneath; "": there is none
 
     def proof(self, secret: bytes, side: str) -> str:
         return self._derive(secret, "proof", side).hex()
@@ -61,20 +63,27 @@ class Session:
     def _derive(self, secret: bytes, purpose: str, side: str) -> bytes:
         hello = self.hello
         said = (VERSION, self.challenge.nonce, hello.nonce, hello.role, hello.name, hello.run)
-        text = json.dumps(["midflight", purpose, side, *said])
+        text = json.dumps(["midflight", purpose, side, *said, self.binding])
         return hmac.digest(secret, text.encode(), "sha256")
 
 
-def answer_challenge(message: object, unproven: Hello, secret: bytes) -> Session:
-    """What a dialling peer says: who it is, now with the proof."""
+def check_challenge(message: object) -> Challenge:
+    """What the listening side opens with; raises HandshakeRefused if it lets nobody in."""
     if isinstance(message, Refused):
         raise HandshakeRefused(message.reason)
     if not isinstance(message, Challenge):
         raise ProtocolError(f"wanted a Challenge, got {type(message).__name__}")
     if message.version != VERSION:
         raise HandshakeRefused(_other_version(message.version))
-    proof = Session(message, unproven).proof(secret, DIALLER)
-    return Session(message, replace(unproven, proof=proof))
+    return message
+
+
+def answer_challenge(
+    challenge: Challenge, unproven: Hello, secret: bytes, binding: str = ""
+) -> Session:
+    """What a dialling peer says: who it is, now with the proof."""
+    proof = Session(challenge, unproven, binding).proof(secret, DIALLER)
+    return Session(challenge, replace(unproven, proof=proof), binding)
 
 
 def _other_version(version: int) -> str:
@@ -84,7 +93,9 @@ def _other_version(version: int) -> str:
     )
 
 
-def check_hello(message: object, challenge: Challenge, secret: bytes, run: str = "") -> Session:
+def check_hello(
+    message: object, challenge: Challenge, secret: bytes, run: str = "", binding: str = ""
+) -> Session:
     """Let a peer in, or raise HandshakeRefused with a reason that reveals nothing."""
     if not isinstance(message, Hello):
         raise HandshakeRefused("the first message must be a Hello")
@@ -92,7 +103,7 @@ def check_hello(message: object, challenge: Challenge, secret: bytes, run: str =
         raise HandshakeRefused(_other_version(message.version))
     if message.role not in ROLES:
         raise HandshakeRefused(f"unknown role {message.role!r:.40}")
-    session = Session(challenge, message)
+    session = Session(challenge, message, binding)
     if not _same(session.proof(secret, DIALLER), message.proof):
         raise HandshakeRefused("the token does not match; use this run's token file")
     if run and message.run and message.run != run:

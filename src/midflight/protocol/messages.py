@@ -19,6 +19,7 @@ from midflight.protocol.world import World
 class Challenge:
     version: int
     nonce: str
+    tls: bool = False  # whatever follows is encrypted
 
 
 @message

@@ -2,8 +2,9 @@
 
 What the handshake proves and what the MAC protects is in `handshake`. Before it a frame may have
 4 KiB; afterwards 4 MiB, and a large one travels compressed: a world of 1,000 members is told to
-each of them, and has much that is said again and again. There is an asyncio form for the processes
-that serve many peers, and a blocking one for the thread inside a training process.
+each of them, and has much that is said again and again. The listening side decides whether all that
+follows its first frame goes through a TLS session (`tunnel`). There is an asyncio form for the
+processes that serve many peers, and a blocking one for the thread inside a training process.
 """
 
 import asyncio
@@ -25,14 +26,17 @@ from midflight.protocol.handshake import (
     Session,
     accepted,
     answer_challenge,
+    check_challenge,
     check_hello,
     check_welcome,
 )
 from midflight.protocol.messages import REGISTRY, Challenge, Hello, Refused
+from midflight.protocol.tunnel import Tunnel
 
 FRAME_LIMIT = 4 << 20
 HANDSHAKE_LIMIT = 4 << 10
 COMPRESS_FROM = 4 << 10  # bytes; no JSON begins like a compressed frame
+_CHUNK = 1 << 16
 _LENGTH = struct.Struct(">I")
 _COMPRESSED = b"\x78"  # the first byte of zlib's format
 
@@ -80,8 +84,8 @@ def body_length(head: bytes, limit: int) -> int:
     return int(length)
 
 
-def new_challenge() -> Challenge:
-    return Challenge(VERSION, _new_nonce())
+def new_challenge(*, tls: bool = False) -> Challenge:
+    return Challenge(VERSION, _new_nonce(), tls)
 
 
 def _greeting(role: str, name: str, run: str = "") -> Hello:
@@ -131,6 +135,7 @@ class AsyncWire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._tunnel: Tunnel | None = None
         self.protection = Protection()
         sock = writer.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -150,14 +155,49 @@ class AsyncWire:
         name = self._writer.get_extra_info("sockname")
         return str(name[0]) if isinstance(name, tuple) else "127.0.0.1"
 
+    @property
+    def is_encrypted(self) -> bool:
+        return self._tunnel is not None
+
+    async def encrypt(self, *, listens: bool) -> str:
+        """From now on everything goes through a TLS session; its binding."""
+        tunnel = Tunnel(listens=listens)
+        while not tunnel.shake():
+            self._writer.write(tunnel.unsent())
+            tunnel.feed(await self._some())
+        self._writer.write(tunnel.unsent())
+        self._tunnel = tunnel
+        return tunnel.binding
+
+    async def _some(self) -> bytes:
+        try:
+            data = await self._reader.read(_CHUNK)
+        except OSError as error:
+            raise ConnectionLost(f"{self.peer} closed the connection") from error
+        if not data:
+            raise ConnectionLost(f"{self.peer} closed the connection")
+        return data
+
+    async def _exactly(self, count: int) -> bytes:
+        if self._tunnel is None:
+            return await self._reader.readexactly(count)
+        parts = []
+        while count:
+            if part := self._tunnel.read(count):
+                parts.append(part)
+                count -= len(part)
+            else:
+                self._tunnel.feed(await self._some())
+        return b"".join(parts)
+
     async def receive(self) -> object:
         return decode_body(await self.receive_body())
 
     async def receive_body(self) -> bytes:
         """A frame as it was sent, not decoded."""
         try:
-            head = await self._reader.readexactly(_LENGTH.size)
-            rest = await self._reader.readexactly(self.protection.rest_length(head))
+            head = await self._exactly(_LENGTH.size)
+            rest = await self._exactly(self.protection.rest_length(head))
             return self.protection.open(rest)
         except (asyncio.IncompleteReadError, OSError) as error:
             raise ConnectionLost(f"{self.peer} closed the connection") from error
@@ -168,8 +208,10 @@ class AsyncWire:
 
     def send_frame(self, frame: bytes) -> None:
         """The same for a frame that is encoded already (one message for many peers)."""
-        if not self._writer.is_closing():
-            self._writer.write(self.protection.seal(frame))
+        if self._writer.is_closing():
+            return
+        sealed = self.protection.seal(frame)
+        self._writer.write(sealed if self._tunnel is None else self._tunnel.seal(sealed))
 
     @property
     def overfull(self) -> bool:
@@ -198,13 +240,14 @@ class AsyncWire:
         self._writer.transport.abort()
 
 
-async def accept(wire: AsyncWire, secret: bytes, run: str = "") -> Hello:
+async def accept(wire: AsyncWire, secret: bytes, run: str = "", *, tls: bool = False) -> Hello:
     """The coordinator's side of the handshake."""
-    challenge = new_challenge()
+    challenge = new_challenge(tls=tls)
     wire.send(challenge)
     async with async_timeout.timeout(HANDSHAKE):
         try:
-            session = check_hello(await wire.receive(), challenge, secret, run)
+            binding = await wire.encrypt(listens=True) if tls else ""
+            session = check_hello(await wire.receive(), challenge, secret, run, binding)
         except ProtocolError as error:
             wire.send(_refusal(error))
             await wire.flush()
@@ -232,7 +275,9 @@ async def dial(address: str, role: str, name: str, secret: bytes) -> AsyncWire:
         raise Unreachable(f"nobody answers at {address}")
     try:
         async with async_timeout.timeout(HANDSHAKE):
-            session = answer_challenge(await wire.receive(), _greeting(role, name), secret)
+            challenge = check_challenge(await wire.receive())
+            binding = await wire.encrypt(listens=False) if challenge.tls else ""
+            session = answer_challenge(challenge, _greeting(role, name), secret, binding)
             wire.send(session.hello)
             check_welcome(await wire.receive(), session, secret)
     except TimeoutError:
@@ -250,7 +295,27 @@ class SyncWire:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self._tunnel: Tunnel | None = None
         self.protection = Protection()
+
+    def encrypt(self, *, listens: bool) -> str:
+        """From now on everything goes through a TLS session; its binding."""
+        tunnel = Tunnel(listens=listens)
+        while not tunnel.shake():
+            self._send_bytes(tunnel.unsent())
+            tunnel.feed(self._some(_CHUNK))
+        self._send_bytes(tunnel.unsent())
+        self._tunnel = tunnel
+        return tunnel.binding
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._tunnel is not None
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something has been taken from the socket that nobody has received yet."""
+        return self._tunnel is not None and self._tunnel.has_more
 
     def receive(self) -> object:
         try:
@@ -265,16 +330,48 @@ class SyncWire:
     def _exactly(self, count: int) -> bytes:
         parts = []
         while count:
-            part = self.sock.recv(min(count, 1 << 16))
-            if not part:
-                raise ConnectionLost("the other side closed the connection")
+            part = self._plain(min(count, _CHUNK))
             parts.append(part)
             count -= len(part)
         return b"".join(parts)
 
-    def send(self, message: object) -> None:
+    def _plain(self, most: int) -> bytes:
+        if self._tunnel is None:
+            return self._some(most)
+        while not (part := self._tunnel.read(most)):
+            self._tunnel.feed(self._some(_CHUNK))
+        return part
+
+    def _some(self, most: int) -> bytes:
+        data = self.sock.recv(most)
+        if not data:
+            raise ConnectionLost("the other side closed the connection")
+        return data
+
+    def receive_bytes(self) -> bytes:
+        """What the other side has said, in whatever pieces; waits only if nothing has come.
+
+        May be b"": what has come says nothing yet.
+        """
         try:
-            self.sock.sendall(self.protection.seal(encode_frame(message)))
+            data = self._some(_CHUNK)
+        except OSError as error:
+            raise ConnectionLost(f"the connection broke: {error}") from error
+        if self._tunnel is None:
+            return data
+        self._tunnel.feed(data)
+        return b"".join(iter(lambda: self._tunnel.read(_CHUNK), b""))  # type: ignore[union-attr]
+
+    def send(self, message: object) -> None:
+        self.send_frame(encode_frame(message))
+
+    def send_frame(self, frame: bytes) -> None:
+        sealed = self.protection.seal(frame)
+        self._send_bytes(sealed if self._tunnel is None else self._tunnel.seal(sealed))
+
+    def _send_bytes(self, data: bytes) -> None:
+        try:
+            self.sock.sendall(data)
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error}") from error
 
@@ -282,12 +379,15 @@ class SyncWire:
         self.sock.close()
 
 
-def accept_blocking(sock: socket.socket, secret: bytes) -> tuple[SyncWire, Hello]:
+def accept_blocking(
+    sock: socket.socket, secret: bytes, *, tls: bool = False
+) -> tuple[SyncWire, Hello]:
     """The listening side of the handshake, on a connection that was accepted."""
     wire = SyncWire(sock)
-    challenge = new_challenge()
+    challenge = new_challenge(tls=tls)
     wire.send(challenge)
-    session = check_hello(wire.receive(), challenge, secret)
+    binding = wire.encrypt(listens=True) if tls else ""
+    session = check_hello(wire.receive(), challenge, secret, binding=binding)
     wire.send(accepted(session, secret))
     wire.protection.start(session, secret, COORDINATOR)
     return wire, session.hello
@@ -298,7 +398,9 @@ def greet_blocking(
 ) -> SyncWire:
     """The dialling side of the handshake, on a connection that is open."""
     wire = SyncWire(sock)
-    session = answer_challenge(wire.receive(), _greeting(role, name, run), secret)
+    challenge = check_challenge(wire.receive())
+    binding = wire.encrypt(listens=False) if challenge.tls else ""
+    session = answer_challenge(challenge, _greeting(role, name, run), secret, binding)
     wire.send(session.hello)
     check_welcome(wire.receive(), session, secret)
     wire.protection.start(session, secret, DIALLER)

@@ -11,6 +11,7 @@ import contextlib
 import signal
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from midflight.backoff import CALM, LOOK, restart_pause
@@ -66,12 +67,13 @@ class Deaths:
 
 
 class CoordinatorKeeper:
-    def __init__(self, folder: RunDir, run: str, store: str, listen: str, verbose: bool) -> None:
+    def __init__(
+        self, folder: RunDir, run: str, store: str, listen: str, flags: Sequence[str] = ()
+    ) -> None:
         self._folder = folder
         self._run = run
         self._store = store
-        self.arguments = ["--run-dir", str(folder.path.absolute()), "--listen", listen]
-        self.arguments += ["--verbose"] if verbose else []
+        self.arguments = ["--run-dir", str(folder.path.absolute()), "--listen", listen, *flags]
         self._child: Child | None = None
         self._deaths = Deaths()
         self._served = False

@@ -19,6 +19,7 @@ from midflight.deadlines import COME_BACK
 from midflight.errors import UsageError
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
+from midflight.protocol.tunnel import TLS, check_tls
 from midflight.quantities import counted
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
@@ -43,8 +44,13 @@ class Options:
     listen: str | None  # None: on loopback, unless a host is elsewhere
     warm: int
     verbose: bool
+    tls: bool
     name_was_given: bool
     environ: Mapping[str, str] = field(repr=False)
+
+    @property
+    def coordinator_flags(self) -> list[str]:
+        return [*(["--verbose"] if self.verbose else []), *(["--tls"] if self.tls else [])]
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Given:
     store: str | None = None
     store_file: str | None = None  # holds the URL, out of sight of `ps`
     listen: str | None = None
+    tls: bool = False
     verbose: bool = False
     np: int | None = None
     min_np: int | None = None
@@ -132,6 +139,7 @@ def check(given: Given, environ: Mapping[str, str]) -> Options:
         listen=_listen(given.listen, job),
         warm=given.warm,
         verbose=given.verbose,
+        tls=_tls(given, environ),
         name_was_given=given.name is not None or job is not None,
         environ=environ,
     )
@@ -163,6 +171,13 @@ def _store(given: Given) -> str | None:
         return Path(given.store_file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         raise UsageError(f"--store-file: cannot read {given.store_file}: {error}") from None
+
+
+def _tls(given: Given, environ: Mapping[str, str]) -> bool:
+    wanted = given.tls or environ.get(TLS) == "1"
+    if wanted:
+        check_tls()
+    return wanted
 
 
 def _listen(given: str | None, job: Hosted | None) -> str | None:
@@ -263,6 +278,7 @@ def parser() -> argparse.ArgumentParser:
         help="where the coordinator listens (default: loopback, "
         "or 0.0.0.0 when a host is not this machine; any port)",
     )
+    add("--tls", action="store_true", help="encrypt what coordinator, agents and members say")
     add("--verbose", action="store_true", help="print what Midflight is doing")
     _add_sizes(made)
     _add_hosts(made)

@@ -91,7 +91,7 @@ class Supervisor:
             self._options.spec.name,
             self._claim.store,
             listen,
-            self._options.verbose,
+            self._options.coordinator_flags,
         )
         job = asyncio.create_task(self._coordinator.keep())
         life = asyncio.create_task(self._host_life(hosts, elsewhere))

@@ -65,13 +65,20 @@ class Spreading:
 class Hosted:
     """A coordinator that runs here."""
 
-    def __init__(self, state: State, secret: bytes, make_saving: Callable[[Peers], Saves]) -> None:
+    def __init__(
+        self,
+        state: State,
+        secret: bytes,
+        make_saving: Callable[[Peers], Saves],
+        *,
+        tls: bool = False,
+    ) -> None:
         self._printer = Printer(state.spec, verbose=False)
         peers = Peers()
         self.make_saving = make_saving
         self._saving = make_saving(peers)
         self.shell = Shell(state, peers, self._saving, self._printer)
-        self.door = Door(self.shell, secret, self._printer)
+        self.door = Door(self.shell, secret, self._printer, tls=tls)
         self._tasks = [
             asyncio.create_task(self.shell.tick()),
             asyncio.create_task(self.shell.save()),

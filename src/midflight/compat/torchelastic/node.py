@@ -40,6 +40,7 @@ from midflight.coordinator.saved_state import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
 from midflight.protocol.messages import KeepState, StartMember
+from midflight.protocol.tunnel import TLS
 
 _END_SECONDS = 6.0  # for the coordinator to see the other nodes off
 _LAST_SECONDS = 1.0  # the same, when someone waits for the end
@@ -193,7 +194,7 @@ class TorchrunNode:
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
     ) -> Hosted:
-        hosted = Hosted(state, self.secret, make_saving)
+        hosted = Hosted(state, self.secret, make_saving, tls=self._environ.get(TLS) == "1")
         self.hosted = hosted
         for name in lost:
             hosted.lose_host(name)

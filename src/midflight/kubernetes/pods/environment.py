@@ -13,6 +13,7 @@ from midflight.controller.spec import LOGIN, Kind
 from midflight.controller.state import Instance, Job, Role
 from midflight.kubernetes import names
 from midflight.kubernetes.resources.elastic_policy import torchrun_in_every_pod
+from midflight.protocol.tunnel import TLS
 
 Variable = dict[str, Any]
 POD_IP = "POD_IP"
@@ -28,6 +29,8 @@ def environment(
     """`own` is the user's list, `port` where the master of a job of fixed size listens."""
     kept = [variable for variable in own if variable["name"] not in LOGIN]
     offered = _sizes(job) if job.spec.kind is Kind.ETJOB else [plain("PYTHONUNBUFFERED", "1")]
+    if _may_listen(job, instance):
+        offered.append(plain(TLS, "1"))
     if torchrun_in_every_pod(job.spec):
         ours = _of_torchrun(job, instance)
     elif is_elastic(job.spec):
@@ -44,6 +47,13 @@ def environment(
         *(variable for variable in offered if variable["name"] not in said),
         *ours,
     ]
+
+
+def _may_listen(job: Job, instance: Instance) -> bool:
+    """Whether the job's coordinator may be in this pod."""
+    if torchrun_in_every_pod(job.spec):
+        return True
+    return is_elastic(job.spec) and instance.role is not Role.WORKER
 
 
 def plain(name: str, value: str) -> Variable:

@@ -72,6 +72,7 @@ class Link:
         self._said = SaidKeys()
         # Once let in, a refusal is a stranger's, who has the coordinator's old address by now.
         self._known = False
+        self.is_encrypted = False  # as the coordinator wants it
         self._closing = threading.Event()
         woken, waker = os.pipe()
         os.set_blocking(waker, False)
@@ -149,7 +150,7 @@ class Link:
                 with self._sending:
                     wire.send(self._listener.greeting())
                     self._wire = wire
-                self._known = True
+                self._known, self.is_encrypted = True, wire.is_encrypted
                 return wire
             except MidflightError as error:
                 pause = attempts.pause_after(error, self._listener.need(), time.monotonic())
@@ -174,11 +175,17 @@ class Link:
                     self._woken.read(1 << 10)
                     self._say_all(self._listener.pending())
                 if wire.sock in readable:
-                    message = wire.receive()
-                    self._hear(message)
-                    pulse.heard(message, time.monotonic())
+                    self._hear_all(wire, pulse)
                 else:
                     pulse.check(time.monotonic())
+
+    def _hear_all(self, wire: SyncWire, pulse: "Pulse") -> None:
+        while True:
+            message = wire.receive()
+            self._hear(message)
+            pulse.heard(message, time.monotonic())
+            if not wire.has_more:
+                return
 
     def _say_all(self, messages: Sequence[object]) -> None:
         for message in messages:

@@ -95,6 +95,12 @@ class Standing:
         membership = self._driver.membership
         return membership.link if membership is not None else None
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the job's connections are."""
+        membership = self._driver.membership
+        return membership is not None and membership.link.is_encrypted
+
     # --- coming -----------------------------------------------------------------------------
 
     def arrive(self, version: int = NOTHING) -> Change | None:

@@ -103,7 +103,7 @@ class Process:
         secret = read_token(Path(standing.env.token_file))
         lines: dict[int, talk.Line] = {}
         try:
-            lines = talk.connect(group, secret)
+            lines = talk.connect(group, secret, tls=standing.is_encrypted)
         except (WorldChanged, RuntimeError) as error:
             standing.broke(error, group)
 

@@ -33,8 +33,8 @@ class Line:
     """One connection; frames out at once, frames in as bytes arrive."""
 
     def __init__(self, wire: SyncWire, kind: type[Asked] | type[Told]) -> None:
+        self._wire = wire
         self.sock = wire.sock
-        self._protection = wire.protection
         self._kind = kind
         self._rest = b""
 
@@ -42,27 +42,18 @@ class Line:
         body = codec.dumps(codec.encode(message))
         if len(body) > FRAME_LIMIT:
             raise ProtocolError(f"{len(body)} bytes of requests at once, {FRAME_LIMIT} at most")
-        try:
-            self.sock.sendall(self._protection.seal(_LENGTH.pack(len(body)) + body))
-        except OSError as error:
-            raise ConnectionLost(f"the connection to another member broke: {error}") from None
+        self._wire.send_frame(_LENGTH.pack(len(body)) + body)
 
     def receive(self) -> list[Asked | Told]:
         """What has arrived; blocks only if nothing has."""
-        try:
-            data = self.sock.recv(1 << 18)
-        except OSError as error:
-            raise ConnectionLost(f"the connection to another member broke: {error}") from None
-        if not data:
-            raise ConnectionLost("another member has gone")
-        self._rest += data
+        self._rest += self._wire.receive_bytes()
         frames: list[Asked | Told] = []
         while len(self._rest) >= _LENGTH.size:
-            end = _LENGTH.size + self._protection.rest_length(self._rest[: _LENGTH.size])
+            end = _LENGTH.size + self._wire.protection.rest_length(self._rest[: _LENGTH.size])
             if len(self._rest) < end:
                 break
             sealed, self._rest = self._rest[_LENGTH.size : end], self._rest[end:]
-            body = self._protection.open(sealed)
+            body = self._wire.protection.open(sealed)
             frames.append(codec.decode(self._kind, codec.loads(body)))
         return frames
 
@@ -72,20 +63,20 @@ class Line:
         close_exempt(self.sock)
 
 
-def connect(group: Group, secret: bytes) -> dict[int, Line]:
-    """Rank 0: a line to every other rank. The others: a line to rank 0.
+def connect(group: Group, secret: bytes, *, tls: bool = False) -> dict[int, Line]:
+    """Rank 0: a line to every other rank, encrypted with `tls`. The others: a line to rank 0.
 
     Raises WorldChanged when somebody does not come, or the group is cut.
     """
     lines: dict[int, Line] = {}
     if group.size > 1:
-        lines = group.waits.call(lambda: _connect(group, secret))
+        lines = group.waits.call(lambda: _connect(group, secret, tls))
     return lines
 
 
-def _connect(group: Group, secret: bytes) -> dict[int, Line]:
+def _connect(group: Group, secret: bytes, tls: bool) -> dict[int, Line]:
     if group.rank == 0:
-        lines = _listen(group, secret)
+        lines = _listen(group, secret, tls)
     else:
         ((port,), *_) = group.gather([0])
         lines = {0: _dial(group, port, secret)}
@@ -95,7 +86,7 @@ def _connect(group: Group, secret: bytes) -> dict[int, Line]:
     return lines
 
 
-def _listen(group: Group, secret: bytes) -> dict[int, Line]:
+def _listen(group: Group, secret: bytes, tls: bool) -> dict[int, Line]:
     address = group.world.members[0].address
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     lines: dict[int, Line] = {}
@@ -105,7 +96,7 @@ def _listen(group: Group, secret: bytes) -> dict[int, Line]:
         try:
             while len(lines) < group.size - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
-                rank, line = _accept(listener, group, secret)
+                rank, line = _accept(listener, group, secret, tls)
                 lines[rank] = line
         except (OSError, ProtocolError, ConnectionLost, KeyError) as error:
             _close(lines)
@@ -118,7 +109,7 @@ def _close(lines: dict[int, Line]) -> None:
         line.close()
 
 
-def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, Line]:
+def _accept(listener: socket.socket, group: Group, secret: bytes, tls: bool) -> tuple[int, Line]:
     while True:
         if group.is_cut:
             raise ConnectionLost("the group was cut")
@@ -127,7 +118,7 @@ def _accept(listener: socket.socket, group: Group, secret: bytes) -> tuple[int, 
         sock.settimeout(HANDSHAKE)
         tune(sock)
         try:
-            wire, hello = accept_blocking(sock, secret)
+            wire, hello = accept_blocking(sock, secret, tls=tls)
             rank = group.world.rank(hello.name)
         except (HandshakeRefused, KeyError):  # not one of us: go on listening
             close_exempt(sock)
