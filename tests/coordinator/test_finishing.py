@@ -168,18 +168,6 @@ def test_a_failure_after_training_is_in_the_store_when_the_last_one_has_ended() 
     assert (cluster.saved.phase, cluster.saved.exit_code) == (Phase.FAILED, 1)
 
 
-def test_one_that_does_not_end_after_training_is_ended_after_the_grace() -> None:
-    cluster = near_the_end(grace=10)
-    cluster.members["m1"].stays = True
-    cluster.run_until(lambda: cluster.phase is Phase.ENDING)
-    cluster.run(9.0)
-    assert cluster.ended is None
-    cluster.run(2.0)
-    assert cluster.ended is not None and cluster.ended[0] == 1
-    assert "m1 failed after training: it did not end within 10 s" in cluster.ended[1]
-    assert cluster.running == []
-
-
 def leaving_on_two_hosts() -> FakeCluster:
     cluster = started({"h0": 1, "h1": 2}, np=3, grace=10)
     cluster.last_step = END

@@ -6,6 +6,8 @@ from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import OVER, Phase, Stage
 from midflight.protocol.messages import Dismiss
 
+REMIND = 30.0  # seconds after training: then it is said who has not ended
+
 
 def fail(draft: Draft, reason: str) -> None:
     """End the job with exit code 1 and one clear line."""
@@ -49,6 +51,7 @@ def dismiss_finished(draft: Draft) -> None:
     draft.set(change=None, forming=None, suspicion=None)
     _note_last_step(draft)
     draft.enter(Phase.ENDING)
+    draft.set(ended_at=draft.now, remind_at=draft.now + REMIND)
     dismiss(draft, draft.state.members, "training is complete")
 
 

@@ -11,6 +11,7 @@ alive but keeps all others waiting for longer than the hang timeout is out, too.
 
 from dataclasses import replace
 
+from midflight.coordinator.core import leavers
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
@@ -153,7 +154,7 @@ def watch(draft: Draft) -> None:
     if draft.state.mode is not Mode.ELASTIC:
         return
     _silent_members(draft)
-    _late_leavers(draft)
+    leavers.watch(draft)
     _hangs(draft)
     _stuck(draft)
     _unexplained_break(draft)
@@ -217,8 +218,7 @@ def _is_lost(draft: Draft, member: MemberState) -> bool:
 def _patience(draft: Draft, host: HostState) -> float:
     """A coordinator that was restarted elsewhere is found by its hosts only after a while.
 
-    After training, only the exit codes are missing: members have the grace to end, and hosts to
-    tell how they ended.
+    After training, only the exit codes are missing: hosts have the grace to tell them.
     """
     spec = draft.state.spec
     if draft.state.phase in OVER:
@@ -289,18 +289,10 @@ def _patience_with_line(draft: Draft, member: MemberState) -> float:
 
 
 def watch_the_end(draft: Draft) -> None:
-    """While members leave after training: nobody may hold up the end for ever."""
+    """While members leave after training: those that run are waited for, and no others."""
     _lost_hosts(draft)
-    _late_leavers(draft)
-
-
-def _late_leavers(draft: Draft) -> None:
-    """Whoever was let go and does not end is ended."""
-    grace = draft.state.spec.grace
-    for member in tuple(draft.state.members.values()):
-        if member.stage is Stage.LEAVING and draft.now - member.moved_at > grace:
-            draft.stop(member)
-            gone(draft, [member.name], KILLED, f"it did not end within {grace:g} s")
+    leavers.watch(draft)
+    leavers.say_who_is_left(draft)
 
 
 def probed(draft: Draft, name: str, state: str) -> None:
@@ -312,7 +304,8 @@ def probed(draft: Draft, name: str, state: str) -> None:
         return  # it has been heard again meanwhile
     if state == "stopped":
         too_long = draft.now - member.heard_at > draft.state.spec.elastic_timeout
-        if too_long or _others_can_go_on(draft, [member]):
+        late = leavers.is_late(draft, member)
+        if too_long or late or _others_can_go_on(draft, [member]):
             draft.stop(member)
             gone(draft, [name], KILLED, "its process is stopped; it is ended")
     else:
