@@ -28,7 +28,9 @@ from midflight.coordinator.core.state import (
 )
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
-STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail
+STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail,
+STUCK_STEPS = 2.0  # beside so many steps: a backward pass goes on to its next collective
+FIRST_STEP = 60.0  # the same, while nobody knows how long a step takes: it may be compiled
 BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
 OWN_PAUSE = 1.0  # a longer one between two ticks: it was this process that did not listen
 
@@ -338,11 +340,12 @@ def _stuck(draft: Draft) -> None:
     forming = draft.state.forming
     if forming is None:
         return
+    patience = _patience_with_collective(draft.state.named(forming.world))
     names = [
         m.name
         for m in draft.state.named(forming.world)
         if m.waiting and m.name not in forming.settled  # those wait in the next collective
-        if draft.now - max(forming.began_at, m.moved_at) > STUCK_SECONDS
+        if draft.now - max(forming.began_at, m.moved_at) > patience
     ]
     if names and len(names) < forming.world.size:
         gone(draft, names, KILLED, "a collective of the last world never ended there")
@@ -358,6 +361,12 @@ def broke(draft: Draft, generation: int, reason: str) -> None:
     """A collective failed somewhere. Usually the reason is known within milliseconds."""
     if draft.state.suspicion is None and generation in _at_work(draft.state):
         draft.set(suspicion=draft.now + BREAK_SECONDS, suspected=generation, detail=reason)
+
+
+def _patience_with_collective(members: list[MemberState]) -> float:
+    """For one of a world that is over: whoever computes in a step counts as waiting, too."""
+    rates = [member.rate for member in members if member.rate > 0]
+    return STUCK_SECONDS + (STUCK_STEPS / min(rates) if rates else FIRST_STEP)
 
 
 def _at_work(state: State) -> list[int]:
