@@ -28,7 +28,9 @@ def test_when_all_have_finished_they_are_dismissed_and_the_job_has_succeeded() -
     assert cluster.phase is Phase.SUCCEEDED
     assert cluster.running == []
     for name in ("m0", "m1", "m2"):
-        assert cluster.heard(name, Dismiss) == [Dismiss("training is complete", failed=False)]
+        assert cluster.heard(name, Dismiss) == [
+            Dismiss("training is complete", failed=False, first="m0")
+        ]
 
 
 def test_the_last_step_is_in_the_store_when_the_job_is_over() -> None:

@@ -11,6 +11,7 @@ from midflight.coordinator.core.leavers import LOOK_AGAIN, LOOKS_AT_ONCE
 from midflight.coordinator.core.state import HostState, MemberState, Mode, Phase, Stage, initial
 from midflight.coordinator.core.status import status
 from midflight.protocol.job import JobSpec
+from midflight.protocol.messages import Dismiss
 from tests.coordinator.fake_members import Health
 from tests.coordinator.scenario import FakeCluster, started
 
@@ -152,3 +153,15 @@ def test_a_script_that_has_finished_early_may_run_on_too() -> None:
     member.tell(events.Finished, member.step)
     cluster.run(60.0)
     assert cluster.world == ("m0", "m2") and "m1" in cluster.running
+
+
+def test_the_first_of_those_who_are_left_after_training_is_named_to_all() -> None:
+    """It does what is done once for all, such as the last checkpoint."""
+    cluster = started(HOSTS, np=3)
+    cluster.last_step = cluster.promises.done + 5
+    cluster.mute = {"m0"}  # it is writing, say
+    cluster.run(2.0)
+    cluster.kill("m0")
+    cluster.mute.clear()
+    cluster.run_until(lambda: cluster.ended is not None)
+    assert [cluster.heard(name, Dismiss)[0].first for name in ("m1", "m2")] == ["m1", "m1"]
