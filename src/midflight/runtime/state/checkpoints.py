@@ -21,7 +21,7 @@ from midflight import durations, terminal
 from midflight.errors import StateError, UsageError
 from midflight.runtime.state import checkpoint_folder, room
 from midflight.runtime.state.agreement import try_capture
-from midflight.runtime.state.channel import note_moved
+from midflight.runtime.state.channel import note_moved, wait_for_device
 from midflight.runtime.state.layout import Prepared, Snapshot
 from midflight.runtime.torch_private import copy_each
 
@@ -113,6 +113,8 @@ class Checkpoints:
         if isinstance(snapshot, StateError):
             self._warn(f"the state of step {moment.step} cannot be kept: {snapshot}")
             return
+        for device in {tensor.device for tensor in snapshot.tensors}:
+            wait_for_device(device)  # the thread that writes has a stream of its own
         self._begin(lambda: self._write(snapshot, moment.where))
         self._wait_or_give_up()
 
