@@ -68,6 +68,21 @@ def test_once_the_training_was_asked_its_answer_alone_decides() -> None:
     assert s.job().wanted == 3
 
 
+def test_a_worker_whose_start_is_heard_of_after_the_training_s_late_answer_is_kept() -> None:
+    """The server was away: the training has the worker, and the keeper's word is on its way."""
+    s = Scenario(held=True)
+    s.etjob(workers=2)
+    s.deliver_all()
+    s.training_answers = False
+    s.scale("scaleout", 1, timeout=60.0)
+    s.now += 600.0
+    s.answer(True, "resized from 2 to 3 members at step 9")
+    assert s.operation().progress is Progress.PLACING
+    s.deliver_all()
+    assert s.operation().progress is Progress.SUCCEEDED
+    assert s.job().wanted == 3 and s.stages()["worker-2"] == "Running"
+
+
 def test_an_operation_waits_for_instances_that_the_training_did_not_need() -> None:
     s = Scenario(held=True)
     s.etjob(workers=2)

@@ -176,7 +176,7 @@ def end_all_harm(cluster: FakeCluster) -> None:
     for member in cluster.members.values():
         if member.health in (Health.BUSY, Health.STUCK):
             member.health = Health.RUNNING
-        if member.health is Health.RUNNING and not member.joined:
+        if member.health is Health.RUNNING and not member.connected:
             member.dial()  # late, but it comes
     for name, agent in cluster.agents.items():
         if not agent.alive:

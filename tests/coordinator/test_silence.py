@@ -4,7 +4,12 @@ A coordinator that was paused or cut off gives up nobody; a process that hung up
 which to come back; the last ones who hold the training state are waited for.
 """
 
+from dataclasses import replace
+
+import pytest
+
 from midflight.coordinator.core import events
+from midflight.coordinator.core.handle import handle
 from midflight.coordinator.core.state import Phase
 from tests.coordinator.fake_members import Health
 from tests.coordinator.scenario import FakeCluster, over, stable, started
@@ -254,6 +259,34 @@ def test_those_who_settled_early_are_not_stuck_while_others_receive_the_state() 
     cluster.run(60.0)
     assert {"m0", "m1"} <= set(cluster.state.members)
     assert not cluster.said("never ended there")
+
+
+def survivor_in_backward(seconds: float, step_seconds: float) -> bool:
+    """Whether one is still there that has so long been in a step of the world before."""
+    cluster = started(HOSTS, np=3)
+    cluster.training.slow_to_enter |= {"m0", "m1"}
+    cluster.kill("m2")
+    cluster.run_until(lambda: cluster.state.forming is not None)
+    rate = 1 / step_seconds if step_seconds else 0.0
+    state, now = cluster.state, cluster.now
+    state = replace(state, members={n: replace(m, rate=rate) for n, m in state.members.items()})
+    for _ in range(round(seconds / 0.5)):
+        now += 0.5
+        beats = {
+            name: events.Beating(state.best_step, state.best_step, name == "m1", now)
+            for name in ("m0", "m1")
+        }
+        state, _ = handle(state, events.Ticked(now, beats, frozenset(HOSTS)))
+    return "m1" in state.members
+
+
+@pytest.mark.parametrize(("step_seconds", "patience"), [(0.1, 5.2), (10.0, 25.0), (0.0, 65.0)])
+def test_a_survivor_may_come_to_the_end_of_a_long_backward_pass(
+    step_seconds: float, patience: float
+) -> None:
+    """It finds out there that the world is over, unless a collective never fails at all."""
+    assert survivor_in_backward(patience - 1.0, step_seconds)
+    assert not survivor_in_backward(patience + 1.5, step_seconds)
 
 
 def test_a_transfer_may_take_longer_than_every_timeout_as_long_as_it_comes_on() -> None:

@@ -5,12 +5,15 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import midflight as mf
 from tests.e2e.runs import (
     COUNTING,
     PATIENCE,
@@ -245,3 +248,62 @@ def test_a_member_that_exits_with_0_alone_leaves_the_others_in_training(tmp_path
         assert "lost" not in run.output
     assert (tmp_path / "out" / "m0.txt").read_text() == "40"
     assert not (tmp_path / "out" / "m1.txt").exists()
+
+
+# --- after training ---------------------------------------------------------------------------
+
+
+@contextmanager
+def pipe(path: Path) -> Iterator[int]:
+    """A named pipe in which a script waits; it can be written to whether or not one does."""
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    handle = os.open(path, os.O_RDWR)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def test_a_script_may_run_on_after_training_for_longer_than_the_grace(tmp_path: Path) -> None:
+    grace = 1.0
+    with (
+        pipe(tmp_path / "out" / "after-m1") as held,
+        Run(
+            tmp_path, "--grace", f"{grace:g}", script=script("afterwards.py", tmp_path), np=2
+        ) as run,
+    ):
+        left = run.await_status(lambda s: [m["name"] for m in s["members"]] == ["m1"])
+        assert left["phase"] == "ending"
+        late = time.monotonic() + 3 * grace
+        run.await_status(lambda s: time.monotonic() > late)
+        os.write(held, b"!")
+        assert run.wait() == 0
+        assert run.left_over() == []
+    assert (tmp_path / "out" / "m1.txt").read_text() == "40"
+
+
+def test_a_script_that_runs_on_after_training_is_ended_by_ctrl_c(tmp_path: Path) -> None:
+    words = script("afterwards.py", tmp_path)
+    with pipe(tmp_path / "out" / "after-m0"), Run(tmp_path, script=words, np=1) as run:
+        run.await_status(lambda s: s["phase"] == "ending")
+        run.launcher.send_signal(signal.SIGINT)
+        assert run.wait() == 130
+        assert run.left_over() == []
+
+
+def test_training_is_complete_when_the_last_checkpoint_is_written_whoever_does_it(
+    tmp_path: Path,
+) -> None:
+    words = script("afterwards.py", tmp_path)
+    with (
+        pipe(tmp_path / "out" / "last-m0"),
+        Run(tmp_path, "--min-np", "1", script=words, np=2) as run,
+    ):
+        waiting = run.await_status(
+            lambda s: [m["state"] for m in s["members"]] == ["active", "finished"]
+        )
+        assert waiting["phase"] == "stable"
+        kill(by_rank(waiting, 0))
+        assert run.wait() == 0
+    assert mf.load(tmp_path / "out" / "kept").step == 40

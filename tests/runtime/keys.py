@@ -26,7 +26,7 @@ class Keys:
             self._values[key] = value
             self._changed.notify_all()
 
-    def add_key(self, generation: int, key: str, amount: int) -> int:
+    def add_key(self, generation: int, key: str, amount: int, timeout: float) -> int:
         raise NotImplementedError
 
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:

@@ -17,7 +17,8 @@ import torch
 import midflight as mf
 from midflight.errors import StateError, UsageError
 from midflight.runtime.state import checkpoint, checkpoint_folder, room
-from midflight.runtime.state.checkpoints import Interval
+from midflight.runtime.state.channel import bytes_moved
+from midflight.runtime.state.checkpoints import END_SECONDS, Checkpoints, Interval
 from tests.runtime.handing import same_bits
 
 SAMPLES = 12
@@ -393,7 +394,82 @@ def test_where_there_is_no_memory_for_a_copy_training_goes_on(
             trainee.step(job, batch)
         assert job.step_number == 6
     assert _said(capfd, "there is no memory for a copy").count("8 TiB") == 1
-    assert steps_in(tmp_path) == []
+    assert steps_in(tmp_path) == [6]  # the last state is written as it lies
+
+
+class Disk:
+    """A writer's thread whose disk takes so much at a time, and nothing after that."""
+
+    def __init__(self, held: Checkpoints, *takes: int) -> None:
+        self._held = held
+        self._takes = [*takes]
+        self.waits = 0
+
+    def is_alive(self) -> bool:
+        return True
+
+    def join(self, seconds: float) -> None:
+        assert seconds == END_SECONDS
+        self.waits += 1
+        if self._takes:
+            self._held._note_written(self._takes.pop(0))
+
+
+def test_a_checkpoint_is_waited_for_at_the_end_as_long_as_anything_is_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    held = Checkpoints(tmp_path, Interval.of(1), 3)
+    disk = Disk(held, 1 << 30, 1, 1 << 30)
+    held._thread = disk  # type: ignore[assignment]
+    held.close()
+    assert disk.waits == 4
+    assert "has taken nothing of a checkpoint for 600 s" in _said(capfd, str(tmp_path))
+    held.close()
+    assert disk.waits == 4, "it has been given up"
+
+
+def test_what_is_given_up_is_no_checkpoint_even_if_the_disk_comes_back(tmp_path: Path) -> None:
+    """The script may be changing the weights by then."""
+    held = Checkpoints(tmp_path, Interval.of(1), 3)
+    held._thread = Disk(held)  # type: ignore[assignment]
+    held.close()
+    with mf.join(model=Trainee().model) as job:
+        held._write(job._session.capture(), {"step": 1})
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_written_at_the_end_counts_as_progress(tmp_path: Path) -> None:
+    """Else a member that writes for long would look like one that hangs."""
+    trainee = Trainee()
+    with trainee.join() as job:
+        job.checkpoints(tmp_path, every=100)
+        for batch in job.batches(range(SAMPLES), global_batch_size=2, epochs=1):
+            trainee.step(job, batch)
+        before = bytes_moved()
+    assert steps_in(tmp_path) == [6]
+    written = max(path.stat().st_size for path in tmp_path.iterdir())
+    assert bytes_moved() - before == written
+
+
+def test_the_bytes_on_the_disk_grow_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_folder, "CHUNK", 64)
+    monkeypatch.setattr(checkpoint_folder, "SYNCED", 128)
+    told: list[tuple[int, int]] = []
+
+    def tell(nbytes: int) -> None:
+        (tensors,) = tmp_path.glob("*.safetensors")
+        told.append((nbytes, tensors.stat().st_size))
+
+    with mf.join(model=torch.nn.Linear(40, 40)) as job:
+        checkpoint_folder.write(tmp_path, job._session.capture(), {"step": 1}, tell)
+    size = sum(nbytes for nbytes, _ in told)
+    assert told[-1] == (0, size)
+    behind = [sum(n for n, _ in told[: at + 1]) - there for at, (_, there) in enumerate(told)]
+    header = told[0][0]
+    assert max(behind) <= max(header, 128 + 64)
+    assert mf.load(tmp_path).path.name == "000001-step-1.json"
 
 
 def test_a_state_that_cannot_be_packed_ends_nothing(

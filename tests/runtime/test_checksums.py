@@ -1,9 +1,13 @@
 """A checksum has to tell states apart, and must not see a difference where there is none."""
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 import torch
 
-from midflight.runtime.state.checksums import LARGE, checksum
+from midflight.runtime.state import checksums
+from midflight.runtime.state.channel import bytes_moved
+from midflight.runtime.state.checksums import BLOCK, LARGE, checksum
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.complex64)
 
@@ -58,3 +62,38 @@ def test_empty_and_single_values_are_no_exception() -> None:
     assert checksum([]) == checksum([torch.empty(0)])
     assert checksum([torch.tensor(1.0)]) != checksum([torch.tensor(2.0)])
     assert checksum([torch.tensor(1.0, requires_grad=True)]) == checksum([torch.tensor(1.0)])
+
+
+class Watched(Sequence[torch.Tensor]):
+    """Notes, whenever the next tensor is asked for, how much progress has been told."""
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self.tensors = tensors
+        self.told: list[int] = []
+
+    def __getitem__(self, place: int) -> torch.Tensor:  # type: ignore[override]
+        return self.tensors[place]
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for tensor in self.tensors:
+            self.told.append(bytes_moved())
+            yield tensor
+
+
+def test_progress_is_told_as_long_as_it_takes() -> None:
+    """Or a member that sums up a large state would look like one that is stuck."""
+    before, tensors = bytes_moved(), Watched(*(torch.rand(LARGE) for _ in range(3)))
+    checksum(tensors)
+    size = tensors[0].nbytes
+    assert [told - before for told in tensors.told] == [0, size, 2 * size]
+    assert bytes_moved() - before == 3 * size
+
+
+def test_a_large_tensor_is_summed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = torch.rand(LARGE + 5)
+    whole = checksum([tensor])
+    monkeypatch.setattr(checksums, "PIECE", 3 * BLOCK * 8)
+    assert checksum([tensor]) == whole

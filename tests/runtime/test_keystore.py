@@ -6,6 +6,7 @@ from typing import Any
 from torch._C import _distributed_c10d as c10d
 
 from midflight.runtime.group.keystore import NCCL_KEYS, KeyStore
+from midflight.runtime.group.process_group import connect_seconds
 
 
 class Line:
@@ -13,15 +14,18 @@ class Line:
 
     def __init__(self) -> None:
         self.wanted: list[list[str]] = []
+        self.patience: list[float] = []
 
     def set_key(self, generation: int, key: str, value: str) -> None:
         pass
 
-    def add_key(self, generation: int, key: str, amount: int) -> int:
+    def add_key(self, generation: int, key: str, amount: int, timeout: float) -> int:
+        self.patience.append(timeout)
         return amount
 
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:
         self.wanted.append(list(keys))
+        self.patience.append(timeout)
         return ["aGk="] * len(keys)
 
     def want_rank_keys(
@@ -49,3 +53,12 @@ def test_a_group_of_one_scope_does_not_read_the_keys_of_another() -> None:
     line = Line()
     KeyStore(line, 1, 2, 5.0, scope="few").get("a")
     assert line.wanted == [["few/a"]]
+
+
+def test_a_counter_is_waited_for_as_long_as_a_key() -> None:
+    """Which is longer in a large world."""
+    line = Line()
+    store: Any = KeyStore(line, 1, 3, connect_seconds(4000))
+    assert store.add("count", 2) == 2
+    store.get("other")
+    assert line.patience == [connect_seconds(4000)] * 2

@@ -221,6 +221,16 @@ def test_a_member_that_has_finished_waits_without_using_a_core() -> None:
     assert waiting.busy < 0.1
 
 
+@pytest.mark.parametrize(("named", "is_first"), [("m0", True), ("m1", False), ("", False)])
+def test_a_member_knows_whether_it_is_the_first_of_those_left_after_training(
+    named: str, is_first: bool
+) -> None:
+    member = a_member()
+    assert not member.is_first
+    member.hear(Dismiss("training is complete", failed=False, first=named))
+    assert member.is_first is is_first
+
+
 def test_a_whole_world_trains_on_without_a_coordinator_however_long() -> None:
     member = a_member(elastic_timeout=0.1)
     member.link.start()

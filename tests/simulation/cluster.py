@@ -83,7 +83,8 @@ class Cluster:
         chosen = choose(rng, random.Random(f"{seed} more"))
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
-        self.spec, self.script = setup.spec, setup.script
+        tails = random.Random(f"{seed} tail").choice((0.0, 0.0, 2.5 * setup.spec.grace))
+        self.spec, self.script = setup.spec, replace(setup.script, tail_seconds=tails)
         if any(fault.kind in PATIENT for fault in self.faults):
             self.spec = replace(self.spec, elastic_timeout=SHORT_TIMEOUT)
         self.address = f"head:{PORT}"
@@ -321,10 +322,15 @@ class Cluster:
 
     @property
     def _is_end_unheard(self) -> bool:
-        """A host that is silent for long at the very end takes the exit codes along."""
-        lately = [f for f in self.faults if f.until > self.loop.now - START - CALM_SECONDS]
+        """A host that is silent for long at the very end takes the exit codes along.
+
+        And a script that has finished training ends at a signal, as any other does.
+        """
+        lately_from = self.loop.now - START - CALM_SECONDS - self.script.tail_seconds
+        lately = [f for f in self.faults if f.until > lately_from]
+        deadly = (*FATAL, "notice_member") if self.script.tail_seconds else FATAL
         return self.is_complete and any(
-            fault.kind in FATAL or fault.seconds > self.spec.grace / 2 for fault in lately
+            fault.kind in deadly or fault.seconds > self.spec.grace / 2 for fault in lately
         )
 
 

@@ -51,6 +51,7 @@ class Script:
     startup_seconds: float
     transfer_seconds: float
     prefetched: int  # steps for which data is loaded ahead
+    tail_seconds: float = 0.0  # after training
 
 
 class SimMembership(Membership):
@@ -200,6 +201,9 @@ class Training:
                 self._cluster.is_late = False
                 await self._pass(3 * self.env.elastic_timeout)
             await self._driver.finish(stay=True)
+            membership.link.close()
+            self.process.on_terminate = None  # as it is for every process
+            await asyncio.sleep(self._script.tail_seconds)
             return 0
         except SystemExit:
             return 0

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from midflight.agent.outbox import Outbox
-from midflight.coordinator.core import arrivals, job_end, liveness, resize
+from midflight.coordinator.core import arrivals, job_end, leavers, liveness, resize
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import Change, ChangeStage, MemberState
@@ -84,6 +84,14 @@ def _stuck(draft: Draft) -> None:
     ]
     if stuck and len(stuck) < len(names):
         gone(draft, stuck, KILLED, "a collective of the last world never ended there")
+
+
+def _end_after_grace(draft: Draft) -> None:
+    """Whatever they have to do after training."""
+    for leaver in tuple(draft.state.members.values()):
+        if leavers.is_late(draft, leaver):
+            draft.stop(leaver)
+            gone(draft, [leaver.name], KILLED, "it did not end within the grace")
 
 
 def _beyond_prefetched(
@@ -203,6 +211,10 @@ MUTATIONS = {
     "stuck": Mutation(
         "Members that settled early count as stuck while others receive the state",
         ((liveness, "_stuck", _stuck),),
+    ),
+    "tail": Mutation(
+        "A script that runs on after training is killed after the grace",
+        ((leavers, "watch", _end_after_grace),),
     ),
     "unreduced": Mutation(
         "A broken all-reduce ends without an error, and the step is counted (simulated step)",

@@ -14,6 +14,7 @@ from midflight.controller.instance_start import add_workers
 from midflight.controller.instance_stop import dismiss
 from midflight.controller.scale_rules import SCALEIN, SCALEOUT, bounds, unknown
 from midflight.controller.state import OPEN, Job, Operation, Phase, Progress, Stage
+from midflight.deadlines import KEEPER_REPORT
 from midflight.quantities import counted
 
 HISTORY = 50  # operations that are kept
@@ -124,7 +125,11 @@ def answered(draft: Draft, key: str, identity: str, ok: bool, detail: str) -> No
         return
     text = detail or f"{operation.was} to {counted(operation.target, 'worker')}"
     if operation.kind == SCALEOUT:
-        draft.set_operation(key, operation, progress=Progress.PLACING, message=text)
+        # The training may have workers of whose start nothing was heard here yet.
+        heard_by = max(operation.deadline, draft.now + KEEPER_REPORT)
+        draft.set_operation(
+            key, operation, progress=Progress.PLACING, message=text, deadline=heard_by
+        )
         return
     draft.set_job(key, wanted=operation.target)
     draft.set_operation(key, operation, progress=Progress.STOPPING, message=text)

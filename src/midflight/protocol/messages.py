@@ -199,7 +199,7 @@ class Beat:
     step: int
     horizon: int  # the furthest step for which data has been asked for already
     waiting: bool  # inside a collective
-    moved: int = 0  # bytes of training state sent or received so far: a long transfer is alive
+    moved: int = 0  # bytes of training state sent, received or, at the end, written: still alive
     samples: int = 0  # of the whole job, in the steps so far; 0: the script does not say
 
 
@@ -355,10 +355,14 @@ class Over:
 
 @message
 class Dismiss:
-    """Nothing more is wanted of this member. `failed` says that it should end with an error."""
+    """Nothing more is wanted of this member. `failed` says that it should end with an error.
+
+    `first`: after training, the first of those who are left: it does what is done once for all.
+    """
 
     reason: str
     failed: bool
+    first: str = ""
 
 
 @message

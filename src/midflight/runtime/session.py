@@ -157,13 +157,18 @@ class Session:
                 self.arrive()
                 self.catch_up()
                 self._finished = True
-                if self.checkpoints is not None and not self.driver.broken:
-                    self.checkpoints.finish(self._moment())
+                if not self.driver.broken:
+                    self._keep_last_state()
                 block(self.driver.finish(stay=True))
+                self._keep_last_state()  # if rank 0 was lost before it had
             elif isinstance(error, Exception) and self.driver.membership is not None:
                 report(self.driver.membership, error)
         finally:
             self._close()
+
+    def _keep_last_state(self) -> None:
+        if self.checkpoints is not None:
+            self.checkpoints.finish(self._moment())
 
     def _close(self) -> None:
         self._drop_shadow()
@@ -442,7 +447,7 @@ class Session:
 
     def _moment(self) -> Moment:
         where = {"step": self.cursor.step, "epoch": self.cursor.epoch, "size": self.size}
-        return Moment(self.capture, where, self.rank == 0)
+        return Moment(self.capture, where, self.rank == 0 or self.driver.is_first_left)
 
     def _make_layout(self) -> None:
         """Whatever is wrong with the state is the preparing thread's to tell: training goes on."""

@@ -6,7 +6,15 @@ repeating it does no harm. What an agent was never told to start is ordered agai
 without need is stopped.
 """
 
-from midflight.coordinator.core import events, formation, hosts, placement, resize, startup
+from midflight.coordinator.core import (
+    events,
+    formation,
+    hosts,
+    job_end,
+    placement,
+    resize,
+    startup,
+)
 from midflight.coordinator.core.commands import Stop
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
@@ -106,7 +114,8 @@ def _remind(draft: Draft, name: str) -> None:
     member = state.members[name]
     change = state.change
     if member.stage is Stage.LEAVING:
-        draft.tell([name], Dismiss("training is over", failed=False), durable=True)
+        first = job_end.first_left(state)
+        draft.tell([name], Dismiss("training is over", False, first), durable=True)
     elif state.forming is not None:
         if name in state.forming.world and not state.forming.resumed:
             draft.tell([name], Form(state.forming.world), durable=True)

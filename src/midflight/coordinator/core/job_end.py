@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import OVER, Phase, Stage
+from midflight.coordinator.core.state import OVER, Phase, Stage, State
 from midflight.protocol.messages import Dismiss
+
+REMIND = 30.0  # seconds after training: then it is said who has not ended
 
 
 def fail(draft: Draft, reason: str) -> None:
@@ -49,7 +51,8 @@ def dismiss_finished(draft: Draft) -> None:
     draft.set(change=None, forming=None, suspicion=None)
     _note_last_step(draft)
     draft.enter(Phase.ENDING)
-    dismiss(draft, draft.state.members, "training is complete")
+    draft.set(ended_at=draft.now, remind_at=draft.now + REMIND)
+    dismiss(draft, draft.state.members, "training is complete", first_left(draft.state))
 
 
 def _note_last_step(draft: Draft) -> None:
@@ -58,8 +61,14 @@ def _note_last_step(draft: Draft) -> None:
     draft.set(best_step=max((draft.state.best_step, *steps)))
 
 
-def dismiss(draft: Draft, names: Iterable[str], reason: str) -> None:
+def first_left(state: State) -> str:
+    """After training: the first member of the last world that is still there."""
+    left = state.named(state.world) if state.phase is Phase.ENDING else []
+    return left[0].name if left else ""
+
+
+def dismiss(draft: Draft, names: Iterable[str], reason: str, first: str = "") -> None:
     """Let members go. Durable: whoever finds them gone must know that they were free to go."""
     names = tuple(names)
     draft.set_members(names, stage=Stage.LEAVING, moved_at=draft.now)
-    draft.tell(names, Dismiss(reason, failed=False), durable=True)
+    draft.tell(names, Dismiss(reason, False, first), durable=True)

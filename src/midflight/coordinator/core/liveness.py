@@ -11,6 +11,7 @@ alive but keeps all others waiting for longer than the hang timeout is out, too.
 
 from dataclasses import replace
 
+from midflight.coordinator.core import leavers
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
@@ -27,7 +28,9 @@ from midflight.coordinator.core.state import (
 )
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
-STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail
+STUCK_SECONDS = 5.0  # how long a collective of a world that is over may take to fail,
+STUCK_STEPS = 2.0  # beside so many steps: a backward pass goes on to its next collective
+FIRST_STEP = 60.0  # the same, while nobody knows how long a step takes: it may be compiled
 BREAK_SECONDS = 0.25  # how long the reason for a broken collective is waited for
 OWN_PAUSE = 1.0  # a longer one between two ticks: it was this process that did not listen
 
@@ -153,7 +156,7 @@ def watch(draft: Draft) -> None:
     if draft.state.mode is not Mode.ELASTIC:
         return
     _silent_members(draft)
-    _late_leavers(draft)
+    leavers.watch(draft)
     _hangs(draft)
     _stuck(draft)
     _unexplained_break(draft)
@@ -217,8 +220,7 @@ def _is_lost(draft: Draft, member: MemberState) -> bool:
 def _patience(draft: Draft, host: HostState) -> float:
     """A coordinator that was restarted elsewhere is found by its hosts only after a while.
 
-    After training, only the exit codes are missing: members have the grace to end, and hosts to
-    tell how they ended.
+    After training, only the exit codes are missing: hosts have the grace to tell them.
     """
     spec = draft.state.spec
     if draft.state.phase in OVER:
@@ -289,18 +291,10 @@ def _patience_with_line(draft: Draft, member: MemberState) -> float:
 
 
 def watch_the_end(draft: Draft) -> None:
-    """While members leave after training: nobody may hold up the end for ever."""
+    """While members leave after training: those that run are waited for, and no others."""
     _lost_hosts(draft)
-    _late_leavers(draft)
-
-
-def _late_leavers(draft: Draft) -> None:
-    """Whoever was let go and does not end is ended."""
-    grace = draft.state.spec.grace
-    for member in tuple(draft.state.members.values()):
-        if member.stage is Stage.LEAVING and draft.now - member.moved_at > grace:
-            draft.stop(member)
-            gone(draft, [member.name], KILLED, f"it did not end within {grace:g} s")
+    leavers.watch(draft)
+    leavers.say_who_is_left(draft)
 
 
 def probed(draft: Draft, name: str, state: str) -> None:
@@ -312,7 +306,8 @@ def probed(draft: Draft, name: str, state: str) -> None:
         return  # it has been heard again meanwhile
     if state == "stopped":
         too_long = draft.now - member.heard_at > draft.state.spec.elastic_timeout
-        if too_long or _others_can_go_on(draft, [member]):
+        late = leavers.is_late(draft, member)
+        if too_long or late or _others_can_go_on(draft, [member]):
             draft.stop(member)
             gone(draft, [name], KILLED, "its process is stopped; it is ended")
     else:
@@ -345,11 +340,12 @@ def _stuck(draft: Draft) -> None:
     forming = draft.state.forming
     if forming is None:
         return
+    patience = _patience_with_collective(draft.state.named(forming.world))
     names = [
         m.name
         for m in draft.state.named(forming.world)
         if m.waiting and m.name not in forming.settled  # those wait in the next collective
-        if draft.now - max(forming.began_at, m.moved_at) > STUCK_SECONDS
+        if draft.now - max(forming.began_at, m.moved_at) > patience
     ]
     if names and len(names) < forming.world.size:
         gone(draft, names, KILLED, "a collective of the last world never ended there")
@@ -365,6 +361,12 @@ def broke(draft: Draft, generation: int, reason: str) -> None:
     """A collective failed somewhere. Usually the reason is known within milliseconds."""
     if draft.state.suspicion is None and generation in _at_work(draft.state):
         draft.set(suspicion=draft.now + BREAK_SECONDS, suspected=generation, detail=reason)
+
+
+def _patience_with_collective(members: list[MemberState]) -> float:
+    """For one of a world that is over: whoever computes in a step counts as waiting, too."""
+    rates = [member.rate for member in members if member.rate > 0]
+    return STUCK_SECONDS + (STUCK_STEPS / min(rates) if rates else FIRST_STEP)
 
 
 def _at_work(state: State) -> list[int]:

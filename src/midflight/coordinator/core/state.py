@@ -203,6 +203,8 @@ class State:
     killed: bool = False  # a member was, by a signal: the collectives of the others break with it
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
+    ended_at: float | None = None  # when all members were let go after training
+    remind_at: float = 0.0  # when it is said next who of them has not ended
     waiting_since: float | None = None  # since when too few are there to form a world
     retry_at: float = 0.0  # before it, no change of the job's own accord is tried again
     ticked_at: float = 0.0
@@ -319,6 +321,8 @@ def restored(state: State, now: float, saved_at: float) -> State:
         queue=tuple(_nobody_waits(request, shift) for request in state.queue),
         started_at=state.started_at + shift,
         launched_at=later(state.launched_at),
+        ended_at=later(state.ended_at),
+        remind_at=state.remind_at + shift,
         waiting_since=later(state.waiting_since),
         enough_since=later(state.enough_since),
         # A broken collective is reported again; the end of a process that was dropped is not.

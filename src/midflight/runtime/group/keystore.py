@@ -21,7 +21,7 @@ class KeyLine(Protocol):
     """The part of the link that carries keys. Raises WorldChanged when the scope is given up."""
 
     def set_key(self, generation: int, key: str, value: str) -> None: ...
-    def add_key(self, generation: int, key: str, amount: int) -> int: ...
+    def add_key(self, generation: int, key: str, amount: int, timeout: float) -> int: ...
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]: ...
     def want_rank_keys(
         self, generation: int, prefix: str, size: int, timeout: float
@@ -58,7 +58,7 @@ class KeyStore(Store):
         return self._known[key]
 
     def add(self, key: str, amount: int) -> int:
-        return self._line.add_key(self._generation, self._scope + key, amount)
+        return self._line.add_key(self._generation, self._scope + key, amount, self._seconds)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         missing = [key for key in keys if key not in self._known]

@@ -46,6 +46,11 @@ class Driver:
         self._left: list[Group] = []  # of worlds before this one
         self._pauses = Pauses()
 
+    @property
+    def is_first_left(self) -> bool:
+        """Whether, after training, what is done once for all is up to this member."""
+        return self.membership is not None and self.membership.is_first
+
     def is_due(self) -> bool:
         """Whether something is to be done before the next step; costs next to nothing if not."""
         membership = self.membership
@@ -86,8 +91,8 @@ class Driver:
                         return order
                 case Leave(generation):
                     membership.say_settled(generation)
-                case Dismissed(reason, failed):
-                    if failed:
+                case Dismissed(reason):
+                    if order.failed:
                         raise GivenUp(reason)
                     membership.say_settled(self.group.generation)  # its last step, too
                     self._trainer.dismissed()
@@ -153,7 +158,7 @@ class Driver:
                     membership.finish()
                 case Leave(generation):
                     membership.say_settled(generation)
-                case Dismissed(reason, failed) if failed:
+                case Dismissed(reason, failed=True):
                     raise GivenUp(reason)
                 case _:
                     return

@@ -227,9 +227,9 @@ class Link:
                 raise WorldChanged(f"generation {generation} was given up")
             self._closing.wait(0.02)
 
-    def add_key(self, generation: int, key: str, amount: int) -> int:
+    def add_key(self, generation: int, key: str, amount: int, timeout: float) -> int:
         number = self._number()
-        values = self._ask(KeyAdd(generation, key, amount, number), number, generation, 60.0)
+        values = self._ask(KeyAdd(generation, key, amount, number), number, generation, timeout)
         return int(values[0])
 
     def want_keys(self, generation: int, keys: Sequence[str], timeout: float) -> Sequence[str]:

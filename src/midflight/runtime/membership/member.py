@@ -64,6 +64,7 @@ class Leave:
 class Dismissed:
     reason: str
     failed: bool
+    is_first: bool = False  # of those who are left after training
 
 
 Order = Enter | Leave | Dismissed
@@ -168,8 +169,8 @@ class Membership:
                     self._drop_coming(generation, generation)
                 case say.Over(generation):
                     self._on_over(generation)
-                case say.Dismiss(reason, failed):
-                    self._on_dismiss(reason, failed)
+                case say.Dismiss(reason, failed, first):
+                    self._on_dismiss(Dismissed(reason, failed, first == self._env.member))
                 case _:
                     return
             self.due = True
@@ -260,9 +261,9 @@ class Membership:
         if self._form is not None and first <= self._form <= last:
             self._form = None
 
-    def _on_dismiss(self, reason: str, failed: bool) -> None:
-        self._dismissed = Dismissed(reason, failed)
-        if failed:
+    def _on_dismiss(self, dismissed: Dismissed) -> None:
+        self._dismissed = dismissed
+        if dismissed.failed:
             self._end_everything()
 
     def say_settled(self, generation: int) -> None:
@@ -339,6 +340,11 @@ class Membership:
     def is_leaving(self) -> bool:
         """Whether this process has been told that it will be ended."""
         return self._leave_until is not None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the coordinator has named it as the first of those left after training."""
+        return self._dismissed is not None and self._dismissed.is_first
 
     @property
     def announced(self) -> bool:

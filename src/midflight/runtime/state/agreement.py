@@ -42,15 +42,18 @@ class Standpoint:
         """The state, or why it cannot be handed over."""
         return try_capture(self.capture)
 
+    @cached_property
+    def _checksum(self) -> int:
+        return checksum(common_tensors(self.snapshot)) if isinstance(self.snapshot, Snapshot) else 0
+
     def claim(self, rank: int) -> Claim:
         if self.progress is None:  # rank 0's initial weights are for all, if nobody has others
             can_give = rank == 0 and isinstance(self.snapshot, Snapshot)
             return replace(NEWCOMER, can_give=can_give, background=self.background(None))
         if isinstance(self.snapshot, StateError):
             return Claim(*self.progress)
-        total = checksum(common_tensors(self.snapshot))
         roomy, behind = room.has_room(self.snapshot.tensors), self.background(self.snapshot)
-        return Claim(*self.progress, self.snapshot.digest, total, True, roomy, behind)
+        return Claim(*self.progress, self.snapshot.digest, self._checksum, True, roomy, behind)
 
 
 @dataclass(frozen=True)

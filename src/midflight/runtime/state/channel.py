@@ -25,8 +25,14 @@ _moved = 0  # bytes, in all transfers of this process
 
 
 def bytes_moved() -> int:
-    """Grows as long as a transfer comes on; told with the heartbeats."""
+    """Grows as long as work on a state comes on; told with the heartbeats."""
     return _moved
+
+
+def note_moved(nbytes: int) -> None:
+    """A state was read or written, but not sent: whoever waits for that may wait longer."""
+    global _moved
+    _moved += nbytes
 
 
 def _await(work: Any, memory: Tensor) -> None:

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +29,7 @@ from midflight.runtime.state.tree import DTYPES
 
 VERSION = 1
 CHUNK = 8 << 20  # bytes that are written and summed at once, while they are in the cache
+SYNCED = 256 << 20  # bytes after which those written are to be on the disk, too
 _MANIFEST = re.compile(r"(\d{6,})-step-(\d+)\.json")
 _TENSORS = re.compile(r"((\d{6,})-step-\d+)-[0-9a-f]{8}\.safetensors")
 _SEALED = re.compile(rb'\{"crc32":(\d{1,10}),"checkpoint":(\{.*\})\}\n', re.DOTALL)
@@ -70,10 +71,16 @@ def entries(folder: Path) -> list[Entry]:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def write(folder: Path, snapshot: Snapshot, where: Mapping[str, int]) -> Path:
-    """Add a checkpoint of tensors in host memory; returns its manifest's path. Raises OSError.
+def write(
+    folder: Path,
+    snapshot: Snapshot,
+    where: Mapping[str, int],
+    tell: Callable[[int], None] = lambda nbytes: None,
+) -> Path:
+    """Add a checkpoint; returns its manifest's path. Raises OSError, and what `tell` raises.
 
-    `where`: what the manifest says of the job, its step at least.
+    `where`: what the manifest says of the job, its step at least. `tell` is called with the bytes
+    that were written, as they are, and once more before the checkpoint counts.
     """
     folder.mkdir(parents=True, exist_ok=True)
     number = max((entry.number for entry in entries(folder)), default=0) + 1
@@ -81,9 +88,10 @@ def write(folder: Path, snapshot: Snapshot, where: Mapping[str, int]) -> Path:
     tensors = folder / f"{name}-{secrets.token_hex(4)}.safetensors"
     manifest = folder / f"{name}.json"
     try:
-        size, crc = _write_tensors(tensors, snapshot)
+        size, crc = _write_tensors(tensors, snapshot, tell)
         _sync(folder)
         tensors.stat()  # another member may have written a later one, and taken this away
+        tell(0)
         about = {**where, "file": tensors.name, "bytes": size, "crc32": crc}
         atomic_file.write(manifest, _sealed(about, snapshot))
         _sync(folder)
@@ -109,15 +117,20 @@ def prune(folder: Path, keep: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write_tensors(path: Path, snapshot: Snapshot) -> tuple[int, int]:
+def _write_tensors(path: Path, snapshot: Snapshot, tell: Callable[[int], None]) -> tuple[int, int]:
     """Its size and checksum, when all of it is on the disk."""
-    size = crc = 0
+    size = crc = synced = 0
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb", buffering=CHUNK) as file:
         for part in _parts(snapshot):
             crc = zlib.crc32(part, crc)
             size += len(part)
             file.write(part)
+            tell(len(part))
+            if size - synced >= SYNCED:  # or one wait at the end would be as long as the state
+                file.flush()
+                os.fsync(file.fileno())
+                synced = size
         file.flush()
         os.fsync(file.fileno())
     return size, crc
@@ -126,7 +139,7 @@ def _write_tensors(path: Path, snapshot: Snapshot) -> tuple[int, int]:
 def _parts(snapshot: Snapshot) -> Iterator[bytes | memoryview]:
     yield _header(snapshot.layout)
     for number in _order(snapshot.layout):
-        rows = snapshot.tensors[number].detach().contiguous()
+        rows = snapshot.tensors[number].detach().cpu().contiguous()
         memory = _bytes_of(rows)
         for start in range(0, len(memory), CHUNK):
             yield memory[start : start + CHUNK]

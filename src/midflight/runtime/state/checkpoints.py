@@ -5,7 +5,8 @@ copy goes into memory that is kept from one checkpoint to the next and was made 
 thread, so that the pause is that copy and nothing else. One that is due while another is being
 written waits for it. A folder that takes nothing (full, read-only) is warned of once, and tried
 again each time: that must not end the training. Every member knows what is due; rank 0 of now
-writes, so that whoever takes its place goes on in time.
+writes, so that whoever takes its place goes on in time. The last state is written as it lies,
+without a copy, while the script waits: until it is on the disk the member has not finished.
 """
 
 import threading
@@ -20,10 +21,11 @@ from midflight import durations, terminal
 from midflight.errors import StateError, UsageError
 from midflight.runtime.state import checkpoint_folder, room
 from midflight.runtime.state.agreement import try_capture
+from midflight.runtime.state.channel import note_moved, wait_for_device
 from midflight.runtime.state.layout import Prepared, Snapshot
 from midflight.runtime.torch_private import copy_each
 
-END_SECONDS = 600.0  # for the last one to be written; a folder on a network may never answer
+END_SECONDS = 600.0  # without another byte written: a folder on a network may never answer
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ class Checkpoints:
         self._room: Prepared | None = None
         self._resized = False  # room was made for the one that is due
         self._thread: threading.Thread | None = None
+        self._written = 0  # bytes
+        self._finishing = False  # the job waits for what is being written
+        self._given_up = False
         self._warned = False
 
     def look(self, moment: Moment) -> None:
@@ -94,21 +99,36 @@ class Checkpoints:
             self._copy(moment)  # makes room only: an optimizer has its state by now
 
     def finish(self, moment: Moment) -> None:
-        """Training is complete: the last state is kept, too, if it is not there yet."""
+        """Training is complete: the last state is kept, too, if it is not there yet.
+
+        Returns when it is on the disk, however long that takes.
+        """
+        self._finishing = True
+        self._wait_or_give_up()
         is_there = self._last is None or (self._last[0] == moment.step and not self._due)
-        if is_there or not moment.is_writer:
+        if is_there or not moment.is_writer or self._given_up:
             return
-        for _ in range(2):  # the first one may only make room
-            self._wait()
-            if self._is_busy or self._copy(moment):
-                return
+        self._last, self._due = (moment.step, time.monotonic()), False
+        snapshot = try_capture(moment.capture)
+        if isinstance(snapshot, StateError):
+            self._warn(f"the state of step {moment.step} cannot be kept: {snapshot}")
+            return
+        for device in {tensor.device for tensor in snapshot.tensors}:
+            wait_for_device(device)  # the thread that writes has a stream of its own
+        self._begin(lambda: self._write(snapshot, moment.where))
+        self._wait_or_give_up()
 
     def close(self) -> None:
         """Wait for the one that is being written."""
-        self._wait()
-        if self._is_busy:
+        self._wait_or_give_up()
+
+    def _wait_or_give_up(self) -> None:
+        if not self._given_up:
+            self._wait()
+        if self._is_busy and not self._given_up:
+            self._given_up = True
             terminal.say(
-                f"warning: {self._folder} has not taken a checkpoint for {END_SECONDS:g} s; "
+                f"warning: {self._folder} has taken nothing of a checkpoint for {END_SECONDS:g} s; "
                 "it is left unfinished, and the one before it counts"
             )
 
@@ -117,8 +137,19 @@ class Checkpoints:
         return self._thread is not None and self._thread.is_alive()
 
     def _wait(self) -> None:
-        if self._thread is not None:
+        """Until it is written, or nothing more of it has been for too long."""
+        while self._thread is not None and self._thread.is_alive():
+            before = self._written
             self._thread.join(END_SECONDS)
+            if self._written == before:
+                return
+
+    def _note_written(self, nbytes: int) -> None:
+        if self._given_up:  # the state may be changing by now
+            raise TimeoutError("it was given up")
+        self._written += nbytes
+        if self._finishing:
+            note_moved(nbytes)
 
     def _copy(self, moment: Moment) -> bool:
         """True: there is nothing more to copy. False: its room is being made."""
@@ -157,9 +188,11 @@ class Checkpoints:
 
     def _write(self, snapshot: Snapshot, where: Mapping[str, int]) -> None:
         try:
-            checkpoint_folder.write(self._folder, snapshot, where)
+            checkpoint_folder.write(self._folder, snapshot, where, self._note_written)
             checkpoint_folder.prune(self._folder, self._keep)
         except OSError as error:
+            if self._given_up:
+                return
             self._warn(
                 f"the checkpoint of step {where['step']} could not be written to {self._folder}: "
                 f"{error.strerror}; training goes on without it, and the next one is tried"

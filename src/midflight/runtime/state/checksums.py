@@ -4,7 +4,8 @@ The bits are summed as 64-bit integers in blocks, and the blocks' sums are weigh
 one pass over the memory without a copy of it, and the same result on every device and with any
 number of threads. Small tensors are gathered first, because each operation costs as much as reading
 100 KB. It tells states apart that have come to differ; it is no defence against somebody who wants
-two to look the same.
+two to look the same. Progress is told, as that of a transfer is: a large state takes seconds, and
+others may wait for it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from midflight.runtime.state.channel import note_moved
 from midflight.runtime.torch_private import flatten
 
 BLOCK = 512  # words
 LARGE = 128 << 10  # bytes
+PIECE = 1 << 30  # bytes of one tensor that are summed at once
 _WORD = 8  # bytes
 _MASK = (1 << 63) - 1
 _FACTOR = 0x9E3779B97F4A7C15  # odd, with its bits well spread
@@ -48,12 +51,16 @@ def _memories(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield flatten(some)
 
 
-def _sums(memory: Tensor) -> list[Tensor]:
+def _sums(memory: Tensor) -> Iterator[Tensor]:
     """The sums of the blocks, and the words and bytes that fill none."""
     words, odd = _words(memory)
     whole = words.numel() // BLOCK * BLOCK
-    rest = [words[whole:]] if whole < words.numel() else []
-    return [words[:whole].view(-1, BLOCK).sum(1), *rest, *odd]
+    for piece in words[:whole].view(-1, BLOCK).split(PIECE // (BLOCK * _WORD)):
+        yield piece.sum(1)
+        note_moved(piece.nbytes)
+    if whole < words.numel():
+        yield words[whole:]
+    yield from odd
 
 
 def _words(memory: Tensor) -> tuple[Tensor, list[Tensor]]:
