@@ -226,6 +226,135 @@ def test_where_its_collectives_cannot_be_seen_a_script_that_asks_for_the_group_i
         assert fake.met == ([] if asks else [[0]])
 
 
+class FakeDevice:
+    """Is still at what was ordered when it is asked, and something happens meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.meanwhile = meanwhile
+        self.asked = 0
+
+    def record(self, stream: object) -> None: ...
+
+    def query(self) -> bool:
+        self.asked += 1
+        self.meanwhile()
+        return True
+
+
+class NcclGroup(FakeGroup):
+    """Its collectives cannot be seen, and end at a cut like whole ones."""
+
+    def __init__(self) -> None:
+        super().__init__(seen=False)
+        self.backend = "nccl"
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    device = FakeDevice()
+    monkeypatch.setattr(torch.cuda, "Event", lambda: device)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    return device
+
+
+def reduce_gradients(model: torch.nn.Module, group: Any) -> None:
+    """A script's own DDP, as far as it matters here."""
+    model.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    for parameter in model.parameters():
+        group.allreduce([parameter.grad]).wait()
+
+
+def test_a_device_that_is_cut_short_in_a_collective_outside_a_guard_moves_no_weight(
+    device: FakeDevice,
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    before = MODEL.weight.detach().clone()
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        with pytest.raises(mf.WorldChanged, match="repeat the step"):
+            optimizer.step()
+        assert torch.equal(MODEL.weight, before)
+        job.check()
+        assert job.step_number == 0
+
+
+def test_nor_does_its_step_count_where_no_optimizer_is_there_to_look(device: FakeDevice) -> None:
+    with mf.join(model=MODEL, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        job.check()
+        assert job.step_number == 0
+
+
+def test_nor_where_it_happens_between_the_halves_of_a_step(device: FakeDevice) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        batch = next(job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1))
+        assert job.backward(MODEL(batch.data).sum())
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        assert not job.apply()
+        assert job.step_number == 0
+
+
+@pytest.mark.parametrize("by", ["an optimizer", "a guard"])
+def test_a_cut_after_the_results_were_found_whole_leaves_the_step_done(
+    device: FakeDevice, by: str
+) -> None:
+    """The weights have moved: a repeated step would move them twice."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        if by == "a guard":
+            with job.guard():
+                reduce_gradients(MODEL, job.process_group)
+        else:
+            reduce_gradients(MODEL, job.process_group)
+            optimizer.step()
+        device.meanwhile = group.cut
+        group.cut()
+        job.check()
+        assert job.step_number == 1
+
+
+def test_a_loss_that_a_script_has_caught_outside_a_guard_does_not_count_as_a_step() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = FakeGroup()
+        job.check()
+        group.cut()
+        with pytest.raises(mf.WorldChanged):
+            reduce_gradients(MODEL, job.process_group)
+        with pytest.raises(mf.WorldChanged, match="repeat the step"):
+            optimizer.step()
+        job.check()
+        assert job.step_number == 0
+
+
+def test_no_device_is_asked_with_gloo_nor_without_collectives_of_the_scripts_own(
+    device: FakeDevice,
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        for group, asks in ((FakeGroup(), True), (NcclGroup(), False)):
+            job._session.driver.group = group
+            job.check()
+            if asks:
+                reduce_gradients(MODEL, job.process_group)
+            optimizer.step()
+            job.check()
+            job._session.own_collectives = False
+    assert device.asked == 0
+
+
 @pytest.fixture
 def old_torch_in_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     env = WorkerEnv("run", "m0", "h", 0, "127.0.0.1", "127.0.0.1:1", "", 1.0, 1.0, "")
