@@ -13,7 +13,9 @@ import midflight as mf
 from midflight import leaving
 from midflight.errors import DataError, TorchUnsupported
 from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import MemberFailed
 from midflight.runtime import torch_private
+from midflight.runtime.data.plan import Seat
 from midflight.runtime.group import reduction
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.group.public_group import cuttable
@@ -144,6 +146,29 @@ def test_a_member_that_is_dismissed_does_not_say_that_it_has_finished(
 ) -> None:
     monkeypatch.setattr(leaving, "dismiss", lambda: None)  # it would end the tests' process
     assert not ended_with(None, dismissed=True).finished
+
+
+def told_by_batch_norm(count: int, size: int, micro_batch_size: int | None = None) -> str:
+    """What a member says whose script fails because it was handed a single sample."""
+    membership = FakeMembership()
+    job = mf.join(ddp=False)
+    plan = {"micro_batch_size": micro_batch_size}
+    with pytest.raises(ValueError, match="more than 1 value"), job:
+        job._session.schedule.replace(Seat(0, size - 1, size))
+        for batch in job.batches([torch.ones(2)] * count, count, epochs=1, plan=plan):
+            job._session.driver.membership = membership  # type: ignore[assignment]
+            torch.nn.BatchNorm1d(2)(batch.data)
+    (said,) = membership.said
+    assert isinstance(said, MemberFailed)
+    return said.error.splitlines()[-1]
+
+
+def test_a_script_that_fails_because_a_share_is_one_sample_is_told_why_and_what_to_do() -> None:
+    last = told_by_batch_norm(4, size=3)
+    assert last.startswith("midflight: a batch of 4 samples was shared out among 3 members")
+    assert "'drop_last': True" in last and "global_batch_size=6" in last and "--max-np 2" in last
+    assert "micro_batch_size" in told_by_batch_norm(3, size=1, micro_batch_size=1)
+    assert "--max-np" not in told_by_batch_norm(1, size=1)
 
 
 class FakeGroup(Group):

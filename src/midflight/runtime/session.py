@@ -161,7 +161,7 @@ class Session:
                     self.checkpoints.finish(self._moment())
                 block(self.driver.finish(stay=True))
             elif isinstance(error, Exception) and self.driver.membership is not None:
-                report(self.driver.membership, error)
+                report(self.driver.membership, error, self.issued)
         finally:
             self._close()
 
