@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 import midflight as mf
-from midflight import leaving
+from midflight import leaving, terminal
 from midflight.errors import DataError, TorchUnsupported
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
@@ -249,6 +249,44 @@ def test_where_its_collectives_cannot_be_seen_a_script_that_asks_for_the_group_i
             assert job.process_group is fake.pg
         job.check()
         assert fake.met == ([] if asks else [[0]])
+
+
+class ListeningMembership(FakeMembership):
+    """A coordinator that is told why worlds broke."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: list[str] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def broke(self, group: Group, step: int, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+DUPLICATE = (
+    "NCCL error in: ProcessGroupNCCL.cpp:1691, invalid usage, NCCL version 2.19.3\n"
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+    "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000"
+)
+
+
+def test_members_that_nccl_refuses_because_they_share_a_gpu_are_told_what_to_do(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It happens again in each world, until the job gives up."""
+    with mf.join(model=MODEL) as job:
+        membership = job._session.driver.membership = ListeningMembership()  # type: ignore[assignment]
+        for text in (DUPLICATE, f"a collective failed: {DUPLICATE}", "gloo: closed by peer"):
+            job._session.driver.broke(mf.WorldChanged(text))
+    first, second, other = membership.reasons
+    for reason in (first, second):
+        assert reason.startswith("two members use the same GPU")
+        assert "backend='gloo'" in reason and "Duplicate GPU detected : rank 1" in reason
+    assert other == "gloo: closed by peer"
+    terminal.drain()
+    assert capfd.readouterr().err.count("backend='gloo'") == 1, "once is enough"
 
 
 class FakeDevice:
