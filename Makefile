@@ -22,9 +22,13 @@ TORCH_VERSIONS := 2.6.0 2.9.1
 LOCK_VENV = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/midflight/lock
 LOCK = $(LOCK_VENV)/bin/uv --quiet pip compile --generate-hashes --universal --python-version 3.11 \
 	--no-header --no-annotate --upgrade -c $(LOCK_VENV)/constraints.txt
-TORCH_TESTS := $(addprefix tests/runtime/test_,torch_private.py group.py public_group.py gradients.py \
-	transfer.py holdings.py) \
+TORCH_TESTS := $(addsuffix .py,$(addprefix tests/runtime/test_,torch_private \
+	group public_group sockets waits keystore channel transfer relay room \
+	gradients deterministic loops optimizers job data feed \
+	holdings tree differences checksums claims terms agreement next_world checkpoints \
+	eligibility replay shadow)) \
 	tests/e2e/test_resizing.py::test_a_job_is_made_larger_and_smaller_while_it_trains \
+	tests/e2e/test_shadow.py::test_the_others_train_on_while_a_newcomer_receives_the_state \
 	tests/e2e/test_failures.py::test_the_death_of_a_member_costs_the_step_in_flight \
 	tests/e2e/test_determinism.py
 
@@ -83,7 +87,7 @@ test-torch: ## run what depends on torch on another one (VERSION=2.9.1, or the o
 	@$(if $(filter installed,$(VERSION)),,$(TORCH_VENV)/bin/pip --quiet install \
 		--extra-index-url $(TORCH_INDEX) torch==$(VERSION)$(TORCH_BUILD))
 	@$(TORCH_VENV)/bin/pip --quiet install -c $(TORCH_VENV)/constraints.txt \
-		-e . pytest pytest-timeout numpy
+		-e . pytest pytest-timeout numpy hypothesis
 	@$(TORCH_VENV)/bin/python -c 'import torch; print("torch", torch.__version__)'
 	@$(TORCH_VENV)/bin/python -m pytest --noconftest $(TORCH_TESTS) $(PYTEST_ARGS)
 

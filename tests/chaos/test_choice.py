@@ -42,7 +42,7 @@ def test_every_action_comes_up_and_lasts_as_long_as_it_may() -> None:
     assert {strike.action for strike in chosen} == set(ACTIONS)
     assert {strike.target for strike in chosen if strike.action == KILL} == {"m0", "m1", "m2"}
     for strike in chosen:
-        least, most = SECONDS.get(strike.action, (0.0, 0.0))
+        least, most = (0.0, 0.0) if strike.peer else SECONDS.get(strike.action, (0.0, 0.0))
         assert least <= strike.seconds <= most, strike
 
 
@@ -60,6 +60,19 @@ def test_only_what_was_asked_for_is_done() -> None:
 
 def test_the_last_holder_of_the_state_is_neither_killed_nor_stopped() -> None:
     assert {strike.action for strike in story(3, ALONE) if strike} == {*ACTIONS} - {KILL, STOP}
+
+
+def test_a_cut_is_between_a_member_and_the_coordinator_or_between_two_members() -> None:
+    chosen = {(s.target, s.peer) for s in story(1) if s is not None and s.action == CUT}
+    to_the_coordinator = {("m0", ""), ("m1", ""), ("m2", "")}
+    assert chosen == to_the_coordinator | {("m0", "m1"), ("m0", "m2"), ("m1", "m2")}
+
+
+def test_only_members_of_one_world_have_connections_between_them() -> None:
+    newcomer, far = Member("m3", False, True), Member("m4", True, False)
+    seen = replace(THREE, members=(*THREE.members[:2], newcomer, far))
+    assert [s.peer for s in strikes(CUT, seen) if s.peer] == ["m1"]
+    assert not any(s.peer for s in strikes(CUT, replace(seen, members=(newcomer,))))
 
 
 def test_the_reckless_may_kill_it() -> None:

@@ -10,10 +10,12 @@ import torch
 import torch.distributed as dist
 
 import midflight as mf
-from midflight import leaving
+from midflight import leaving, terminal
 from midflight.errors import DataError, TorchUnsupported
 from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import MemberFailed
 from midflight.runtime import torch_private
+from midflight.runtime.data.plan import Seat
 from midflight.runtime.group import reduction
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.group.public_group import cuttable
@@ -146,6 +148,29 @@ def test_a_member_that_is_dismissed_does_not_say_that_it_has_finished(
     assert not ended_with(None, dismissed=True).finished
 
 
+def told_by_batch_norm(count: int, size: int, micro_batch_size: int | None = None) -> str:
+    """What a member says whose script fails because it was handed a single sample."""
+    membership = FakeMembership()
+    job = mf.join(ddp=False)
+    plan = {"micro_batch_size": micro_batch_size}
+    with pytest.raises(ValueError, match="more than 1 value"), job:
+        job._session.schedule.replace(Seat(0, size - 1, size))
+        for batch in job.batches([torch.ones(2)] * count, count, epochs=1, plan=plan):
+            job._session.driver.membership = membership  # type: ignore[assignment]
+            torch.nn.BatchNorm1d(2)(batch.data)
+    (said,) = membership.said
+    assert isinstance(said, MemberFailed)
+    return said.error.splitlines()[-1]
+
+
+def test_a_script_that_fails_because_a_share_is_one_sample_is_told_why_and_what_to_do() -> None:
+    last = told_by_batch_norm(4, size=3)
+    assert last.startswith("midflight: a batch of 4 samples was shared out among 3 members")
+    assert "'drop_last': True" in last and "global_batch_size=6" in last and "--max-np 2" in last
+    assert "micro_batch_size" in told_by_batch_norm(3, size=1, micro_batch_size=1)
+    assert "--max-np" not in told_by_batch_norm(1, size=1)
+
+
 class FakeGroup(Group):
     """Of two members, of which the other one is always there: collectives are gloo's, of one."""
 
@@ -224,6 +249,173 @@ def test_where_its_collectives_cannot_be_seen_a_script_that_asks_for_the_group_i
             assert job.process_group is fake.pg
         job.check()
         assert fake.met == ([] if asks else [[0]])
+
+
+class ListeningMembership(FakeMembership):
+    """A coordinator that is told why worlds broke."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: list[str] = []
+
+    def now(self) -> float:
+        return 0.0
+
+    def broke(self, group: Group, step: int, reason: str) -> None:
+        self.reasons.append(reason)
+
+
+DUPLICATE = (
+    "NCCL error in: ProcessGroupNCCL.cpp:1691, invalid usage, NCCL version 2.19.3\n"
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+    "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 4000"
+)
+
+
+def test_members_that_nccl_refuses_because_they_share_a_gpu_are_told_what_to_do(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """It happens again in each world, until the job gives up."""
+    with mf.join(model=MODEL) as job:
+        membership = job._session.driver.membership = ListeningMembership()  # type: ignore[assignment]
+        for text in (DUPLICATE, f"a collective failed: {DUPLICATE}", "gloo: closed by peer"):
+            job._session.driver.broke(mf.WorldChanged(text))
+    first, second, other = membership.reasons
+    for reason in (first, second):
+        assert reason.startswith("two members use the same GPU")
+        assert "backend='gloo'" in reason and "Duplicate GPU detected : rank 1" in reason
+    assert other == "gloo: closed by peer"
+    terminal.drain()
+    assert capfd.readouterr().err.count("backend='gloo'") == 1, "once is enough"
+
+
+class FakeDevice:
+    """Is still at what was ordered when it is asked, and something happens meanwhile."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.meanwhile = meanwhile
+        self.asked = 0
+
+    def record(self, stream: object) -> None: ...
+
+    def query(self) -> bool:
+        self.asked += 1
+        self.meanwhile()
+        return True
+
+
+class NcclGroup(FakeGroup):
+    """Its collectives cannot be seen, and end at a cut like whole ones."""
+
+    def __init__(self) -> None:
+        super().__init__(seen=False)
+        self.backend = "nccl"
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    device = FakeDevice()
+    monkeypatch.setattr(torch.cuda, "Event", lambda: device)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    return device
+
+
+def reduce_gradients(model: torch.nn.Module, group: Any) -> None:
+    """A script's own DDP, as far as it matters here."""
+    model.zero_grad()
+    model(torch.ones(1, 2)).sum().backward()
+    for parameter in model.parameters():
+        group.allreduce([parameter.grad]).wait()
+
+
+def test_a_device_that_is_cut_short_in_a_collective_outside_a_guard_moves_no_weight(
+    device: FakeDevice,
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    before = MODEL.weight.detach().clone()
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        with pytest.raises(mf.WorldChanged, match="repeat the step"):
+            optimizer.step()
+        assert torch.equal(MODEL.weight, before)
+        job.check()
+        assert job.step_number == 0
+
+
+def test_nor_does_its_step_count_where_no_optimizer_is_there_to_look(device: FakeDevice) -> None:
+    with mf.join(model=MODEL, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        job.check()
+        assert job.step_number == 0
+
+
+def test_nor_where_it_happens_between_the_halves_of_a_step(device: FakeDevice) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        batch = next(job.batches([torch.ones(2)] * 4, global_batch_size=2, epochs=1))
+        assert job.backward(MODEL(batch.data).sum())
+        reduce_gradients(MODEL, job.process_group)
+        device.meanwhile = group.cut
+        assert not job.apply()
+        assert job.step_number == 0
+
+
+@pytest.mark.parametrize("by", ["an optimizer", "a guard"])
+def test_a_cut_after_the_results_were_found_whole_leaves_the_step_done(
+    device: FakeDevice, by: str
+) -> None:
+    """The weights have moved: a repeated step would move them twice."""
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = NcclGroup()
+        job.check()
+        if by == "a guard":
+            with job.guard():
+                reduce_gradients(MODEL, job.process_group)
+        else:
+            reduce_gradients(MODEL, job.process_group)
+            optimizer.step()
+        device.meanwhile = group.cut
+        group.cut()
+        job.check()
+        assert job.step_number == 1
+
+
+def test_a_loss_that_a_script_has_caught_outside_a_guard_does_not_count_as_a_step() -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        group = job._session.driver.group = FakeGroup()
+        job.check()
+        group.cut()
+        with pytest.raises(mf.WorldChanged):
+            reduce_gradients(MODEL, job.process_group)
+        with pytest.raises(mf.WorldChanged, match="repeat the step"):
+            optimizer.step()
+        job.check()
+        assert job.step_number == 0
+
+
+def test_no_device_is_asked_with_gloo_nor_without_collectives_of_the_scripts_own(
+    device: FakeDevice,
+) -> None:
+    optimizer = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+    with mf.join(model=MODEL, optimizer=optimizer, ddp=False) as job:
+        for group, asks in ((FakeGroup(), True), (NcclGroup(), False)):
+            job._session.driver.group = group
+            job.check()
+            if asks:
+                reduce_gradients(MODEL, job.process_group)
+            optimizer.step()
+            job.check()
+            job._session.own_collectives = False
+    assert device.asked == 0
 
 
 @pytest.fixture

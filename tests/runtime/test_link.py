@@ -1,9 +1,11 @@
 """A member's line to its coordinator, over real sockets: whose refusal counts, whose does not."""
 
+import os
 import queue
+import resource
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -20,6 +22,8 @@ from midflight.protocol.messages import (
 from midflight.protocol.wire import SyncWire
 from midflight.runtime.membership.link import Absence, Link, Pulse, SaidKeys, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
+
+SELECT = 1024  # descriptors from this one on are not for select()
 
 
 class Member:
@@ -113,6 +117,43 @@ def test_keys_of_worlds_before_the_one_of_now_are_not_said_again() -> None:
     for key in keys:
         said.add(key)
     assert said.again() == tuple(keys[1:])
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """So many are open that whatever is opened now has a number that select() cannot take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * SELECT
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip(f"no process may open {wanted} descriptors here: the hard limit is {hard}")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(SELECT + 76)]
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_link_works_beyond_the_descriptors_of_select() -> None:
+    """As in a member of a large world: each other member costs it two."""
+    member = Member()
+    with Coordinators(OURS, hangs_up=False).serving() as there:
+        link = Link(worker_env(there.address), OURS, member)
+        link.start()
+        there.first(MemberJoined)
+        link.set_key(3, "rank/0", "here")
+        assert there.first(KeySet) == KeySet(3, "rank/0", "here")
+        assert link._wire is not None
+        assert min(link._wire.sock.fileno(), link._woken.fileno()) >= SELECT
+        for step in (5, 6):  # by its thread, which waits for both of them
+            member.news = (MemberSettled(2, step),)
+            link.say_pending()
+            while there.first(MemberSettled) != MemberSettled(2, step):
+                continue
+        link.close()
+    assert member.gave_up.empty()
 
 
 def test_only_a_need_that_lasts_counts_while_the_coordinator_is_away() -> None:

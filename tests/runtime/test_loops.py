@@ -27,6 +27,7 @@ class Parts:
     """What is passed to `join`, and what a step does with it."""
 
     micro_batch_size: int | None = None
+    shards: int | None = None  # of deterministic mode
 
     def __init__(self) -> None:
         torch.manual_seed(1)
@@ -140,6 +141,14 @@ class Freezing(Parts):
         return super().step(job, x)
 
 
+class FreezingInShards(Freezing):
+    shards = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model[0].requires_grad_(False)  # before anybody can have seen it trained
+
+
 class ChannelsLast(Parts):
     def build(self) -> nn.Module:
         model = nn.Sequential(nn.Unflatten(1, (3, 1, 2)), nn.Conv2d(3, 4, (1, 2)), nn.Flatten())
@@ -180,6 +189,7 @@ CASES = (
     Tied,
     Ema,
     Freezing,
+    FreezingInShards,
     ChannelsLast,
     Fused,
     Foreach,
@@ -200,13 +210,13 @@ def train(job: mf.Job, parts: Parts, dies: Callable[[], bool]) -> Any:
 @pytest.mark.parametrize("case", CASES)
 def test_it_trains_what_a_world_of_one_trains(case: type[Parts]) -> None:
     alone = case()
-    with mf.join(**alone.held()) as job:
+    with mf.join(**alone.held(), deterministic=case.shards) as job:
         expected = train(job, alone, lambda: False)
     held: dict[int, Parts] = {}
 
     def join() -> mf.Job:
         parts = case()
-        job = mf.join(**parts.held())
+        job = mf.join(**parts.held(), deterministic=case.shards)
         held[id(job)] = parts
         return job
 
@@ -215,6 +225,8 @@ def test_it_trains_what_a_world_of_one_trains(case: type[Parts]) -> None:
 
     first, second = run(join, member)
     assert same_bits(first, second)
+    if case.shards is not None:
+        assert same_bits(first, expected)
     torch.testing.assert_close(first, expected, rtol=1e-9, atol=1e-12)
 
 

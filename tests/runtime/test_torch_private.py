@@ -30,6 +30,7 @@ GROUP = "distributed.ProcessGroup"
 GLOO = "distributed.ProcessGroupGloo"
 DDP = "nn.parallel.DistributedDataParallel"
 MODULE = "nn.Module"
+OPTIMIZER = "optim.Optimizer"
 MODULE_FILE = SOURCE / "runtime" / "torch_private.py"
 FOLDERS = ("runtime", "compat")  # the others never import torch
 OF_TENSORFLOW = {"tensorflow", "keras_versions.py"}
@@ -80,7 +81,14 @@ def test_a_torch_that_lacks_one_is_named_at_the_start(
 
 
 @pytest.mark.parametrize(
-    "name", ["_gone", "nn.Module._gone", "nn.Module()._gone", "nn.Module().state_dict()._gone"]
+    "name",
+    [
+        "_gone",
+        "nn.Module._gone",
+        "nn.Module()._gone",
+        "nn.Module().state_dict()._gone",
+        "optim.Optimizer._gone",
+    ],
 )
 def test_an_interface_is_missed_wherever_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = torch_private.Interface(name, "the reason")
@@ -117,6 +125,10 @@ def test_the_module_of_private_names_lists_each_that_it_uses() -> None:
         "self._version",
         "getattr(module, '_parameters')",
         "hasattr(parameter, '_grad')",
+        "getattr(optimizer, f'_optimizer_step_{when}_hooks', ())",
+        "getattr(module, '_forward_' + kind)",
+        "setattr(module, '_%s_hooks' % kind, {})",
+        "hasattr(module, '_{}_hooks'.format(kind))",
         "torch._dynamo.reset()",
         "import torch._dynamo",
         "from torch._C import _distributed_c10d",
@@ -183,6 +195,11 @@ def _uses(tree: ast.Module, ours: _Ours) -> Iterator[tuple[int, str]]:
                 args=[_, ast.Constant(value=str(name)), *_],
             ):
                 found = {name} - ours.of_self
+            case ast.Call(
+                func=ast.Name(id="getattr" | "hasattr" | "setattr" | "delattr"),
+                args=[_, ast.JoinedStr() | ast.BinOp() | ast.Call() as composed, *_],
+            ):
+                found = {str(n.value) for n in ast.walk(composed) if isinstance(n, ast.Constant)}
             case _:
                 continue
         yield from ((node.lineno, name) for name in sorted(found) if _is_private(name))
@@ -370,6 +387,22 @@ def test_a_state_dict_carries_the_versions_of_its_modules() -> None:
     torch_private.copy_metadata(other, state)
     assert module.load_state_dict(other)
     assert other._metadata[""]["version"] == 2
+
+
+@proves(f"{OPTIMIZER}._optimizer_step_pre_hooks", f"{OPTIMIZER}._optimizer_step_post_hooks")
+@pytest.mark.parametrize("when", ["pre", "post"])
+def test_a_hook_on_an_optimizers_step_is_seen_beside_ours(when: str) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    optimizer.register_step_pre_hook(lambda *_: None)  # ours
+    assert not torch_private.has_step_hooks(optimizer)
+    register = {
+        "pre": optimizer.register_step_pre_hook,
+        "post": optimizer.register_step_post_hook,
+    }
+    hook = register[when](lambda *_: None)
+    assert torch_private.has_step_hooks(optimizer)
+    hook.remove()
+    assert not torch_private.has_step_hooks(optimizer)
 
 
 @proves("cuda._is_in_bad_fork")

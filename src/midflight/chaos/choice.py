@@ -9,7 +9,8 @@ its loss ends a training by design, so that would prove nothing. `reckless` lift
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 KILL, STOP, PAUSE, CUT, SLOW, FILL, RESIZE = (
     "kill",
@@ -61,6 +62,7 @@ class Seen:
 class Strike:
     action: str
     target: str = ""  # a member
+    peer: str = ""  # what is cut is between the two; "": between the target and the coordinator
     seconds: float = 0.0
     to: int = 0  # the size afterwards
 
@@ -77,11 +79,11 @@ def choose(
     if action not in possible:
         action = possible[_draw(seed, number, "action", len(possible))]
     strike = offered[action][_draw(seed, number, "target", len(offered[action]))]
-    if action not in SECONDS:
+    if action not in SECONDS or strike.peer:
         return strike
     least, most = SECONDS[action]
     share = _draw(seed, number, "seconds", 1001) / 1000
-    return Strike(action, strike.target, round(least + share * (most - least), 2))
+    return replace(strike, seconds=round(least + share * (most - least), 2))
 
 
 def _turn(seed: int, number: int, actions: Sequence[str]) -> str:
@@ -105,8 +107,15 @@ def strikes(action: str, seen: Seen, *, reckless: bool = False) -> list[Strike]:
         return [Strike(action, to=size) for size in sizes if size != seen.size]
     if action in (PAUSE, FILL):
         return [Strike(action)]
-    return [Strike(action, member.name) for member in seen.members if _may(action, member, seen)
-            or (reckless and member.here)]  # fmt: skip
+    able = [m for m in seen.members if _may(action, m, seen) or (reckless and m.here)]
+    alone = [Strike(action, member.name) for member in able]
+    return alone + _cuts_between(able) if action == CUT else alone
+
+
+def _cuts_between(able: Sequence[Member]) -> list[Strike]:
+    """Once each: five worlds in a row that complete no step end a training by design."""
+    names = [member.name for member in able if member.holds]
+    return [Strike(CUT, one, peer=other) for one, other in combinations(names, 2)]
 
 
 def _may(action: str, member: Member, seen: Seen) -> bool:

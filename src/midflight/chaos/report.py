@@ -16,6 +16,8 @@ class Outcome:
 
     @property
     def target(self) -> str:
+        if self.strike.peer:
+            return f"{self.strike.target}/{self.strike.peer}"
         return self.strike.target or (f"to {self.strike.to}" if self.strike.to else "-")
 
     @property

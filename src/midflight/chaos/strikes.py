@@ -4,13 +4,14 @@ import asyncio
 import signal
 from collections.abc import Mapping
 
-from midflight.backends.local.chaos import cut
+from midflight.backends.local.chaos import cut, cut_between
 from midflight.chaos import disk
 from midflight.chaos.choice import ACTIONS, CUT, FILL, KILL, PAUSE, RESIZE, SLOW, Strike
 from midflight.chaos.processes import Guard, Handle, coordinator_of, is_member
 from midflight.chaos.sizes import Sizes
 from midflight.errors import Refused
 from midflight.protocol.wire import split_address
+from midflight.quantities import counted
 from midflight.rundir import RunDir
 
 FILL_LIMIT = 256 << 20  # bytes
@@ -56,6 +57,8 @@ class Strikes:
         pid = self._target(strike, pids)
         if pid is None:
             return _GONE
+        if strike.peer:
+            return self._cut_between(pid, pids.get(strike.peer, 0))
         try:
             handle = Handle(pid)
         except ProcessLookupError:
@@ -99,6 +102,11 @@ class Strikes:
             times += cut(target.pid, port)
             await asyncio.sleep(_CUT_SECONDS)
         return f"was cut off from the coordinator {times} times"
+
+    def _cut_between(self, pid: int, other: int) -> str:
+        if not is_member(other, self._folder):
+            return _GONE
+        return f"{counted(cut_between(pid, other), 'connection')} between them broke"
 
 
 def _no_cut(pids: Mapping[str, int]) -> str:

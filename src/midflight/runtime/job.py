@@ -84,6 +84,7 @@ class Job:
         self._checked = False  # check() has been called before
         self._applying = False  # apply() steps the optimizers
         self._counted = False  # apply() has counted the step that check() ends
+        self._looked = False  # what this step's own collectives brought was found whole
         self._group_given: int | None = None  # the generation whose group the script has asked for
         self._loop_epoch: int | None = None  # where a loop over epochs() is
         self._logged_at = 0.0
@@ -273,7 +274,7 @@ class Job:
     def apply(self) -> bool:
         """The second half: the optimizer's step. True: the step is complete."""
         session = self._session
-        if session.driver.broken:  # in a collective of the script's own, since `backward`
+        if session.driver.broken or self._is_torn():  # in the script's own, since `backward`
             session.clear_gradients()
             return False
         if session.shadow is not None and session.shadow.is_newcomer:
@@ -307,7 +308,7 @@ class Job:
     def _refuse_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Before any step of an optimizer: it is for averaged gradients only."""
         session = self._session
-        if session.driver.broken:
+        if session.driver.broken or (not self._applying and self._is_torn()):
             raise WorldChanged(LOST)
         session.own_steps = session.own_steps or not self._applying
         if self._checked and session.issued is None:  # a hand-written loop
@@ -325,12 +326,12 @@ class Job:
             return False
         before = session.group.world
         hand_written = self._checked and session.issued is None and not self._counted
-        if hand_written and not session.driver.broken:
+        if hand_written and not session.driver.broken and (self._looked or not self._is_torn()):
             with suppress(WorldChanged), session.collective():
                 self._keep_together()  # if somebody is lost only here, the step has happened
             session.complete()
             self._last_completed = True
-        self._checked, self._counted = True, False
+        self._checked, self._counted, self._looked = True, False, False
         session.boundary()
         session.group.waits.met = False
         session.sync.begin()
@@ -371,6 +372,22 @@ class Job:
         with session.collective():
             yield
             reduction.wait_for_device(session.group, self._device)
+        self._looked = True
+
+    def _is_torn(self) -> bool:
+        """Whether a collective of the script's own, outside a guard, has come to nothing.
+
+        With NCCL it ends like a whole one. Costs nothing where there are none, or with gloo.
+        """
+        session = self._session
+        if not session.own_collectives:
+            return False
+        with suppress(WorldChanged), session.collective():
+            if session.group.waits.raised:  # and the script has gone on
+                raise WorldChanged("a collective of the script's own has failed")
+            reduction.wait_for_device(session.group, self._device)
+            self._looked = True
+        return session.driver.broken
 
     # --- records ----------------------------------------------------------------------------
 

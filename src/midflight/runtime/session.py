@@ -162,7 +162,7 @@ class Session:
                 block(self.driver.finish(stay=True))
                 self._keep_last_state()  # if rank 0 was lost before it had
             elif isinstance(error, Exception) and self.driver.membership is not None:
-                report(self.driver.membership, error)
+                report(self.driver.membership, error, self.issued)
         finally:
             self._close()
 

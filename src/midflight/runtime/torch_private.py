@@ -32,7 +32,7 @@ OLDEST = (2, 6)
 
 @dataclass(frozen=True)
 class Interface:
-    name: str  # below `torch`; `()` after a part: of what it makes
+    name: str  # below `torch`; `()` after a part: of what it makes; the last may be declared only
     why: str
 
 
@@ -41,6 +41,7 @@ _GLOO = "distributed.ProcessGroupGloo"
 _DDP = "nn.parallel.DistributedDataParallel"
 _NCCL = "distributed.ProcessGroupNCCL"  # a CPU build has none
 _MODULE = "nn.Module"
+_OPTIMIZER = "optim.Optimizer"
 
 INTERFACES = (
     Interface(
@@ -93,6 +94,14 @@ INTERFACES = (
         f"{_MODULE}().state_dict()._metadata",
         "the versions of its modules, for a state_dict that was handed over",
     ),
+    Interface(
+        f"{_OPTIMIZER}._optimizer_step_pre_hooks",
+        "whether a script's hooks would see the steps that a newcomer does over",
+    ),
+    Interface(
+        f"{_OPTIMIZER}._optimizer_step_post_hooks",
+        "whether a script's hooks would see the steps that a newcomer does over",
+    ),
     Interface("cuda._is_in_bad_fork", "whether a warm standby could use CUDA"),
     Interface("nn.modules.batchnorm._BatchNorm", "the base of Horovod's SyncBatchNorm"),
 )
@@ -131,7 +140,7 @@ def _exists(name: str) -> bool:
     for part in name.split("."):
         own = part.removesuffix("()")
         if not hasattr(found, own):
-            return False
+            return own in getattr(found, "__annotations__", ())  # its instances have it
         found = getattr(found, own)() if own != part else getattr(found, own)
     return True
 
@@ -255,9 +264,7 @@ def copy_metadata(state: Any, source: Any) -> None:
 
 def has_step_hooks(optimizer: torch.optim.Optimizer, ours: int = 1) -> bool:
     """Whether anybody but us has hooks on this optimizer's step."""
-    before, after = (
-        getattr(optimizer, f"_optimizer_step_{when}_hooks", ()) for when in ("pre", "post")
-    )
+    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
     return len(before) > ours or bool(after)
 
 

@@ -24,6 +24,7 @@ from midflight.backends.local import identity, keeper
 from midflight.backends.local.reports import State, read_state
 from midflight.errors import Refused, UsageError
 
+Endpoint = tuple[str, int]  # address and port
 _PIDFD_GETFD = 438  # the same on every architecture that is left
 ROUNDS = 3  # for those who are born while the others are stopped
 
@@ -58,16 +59,59 @@ def cut(pid: int, port: int | None = None) -> int:
 
     `port`: only those to this port.
     """
+    return len(
+        {
+            ends
+            for sock, ends in _connections(pid)
+            if port in (None, ends[1][1]) and _shut_down(sock)
+        }
+    )
+
+
+def cut_between(pid: int, other: int) -> int:
+    """The same for the connections between two processes of this machine."""
+    ends = {(theirs, mine) for _, (mine, theirs) in _connections(other)}
+    return len({own for sock, own in _connections(pid) if own in ends and _shut_down(sock)})
+
+
+def _shut_down(sock: socket.socket) -> bool:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:  # the other end was quicker
+        return False
+    return True
+
+
+def _connections(pid: int) -> Iterator[tuple[socket.socket, tuple[Endpoint, Endpoint]]]:
+    """The process's TCP connections, and both ends of each, its own first.
+
+    Each is borrowed, and comes as often as the process has descriptors of it.
+    """
     if sys.platform != "linux":
         raise Refused("connections of another process can be cut on Linux only")
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        return 0
+        return
     try:
-        return sum(_cut_one(handle, number, port) for number in _sockets(pid))
+        for number in _sockets(pid):
+            borrowed = _borrow(handle, number)
+            if borrowed < 0:
+                continue
+            with socket.socket(fileno=borrowed) as sock:
+                if (ends := _ends(sock)) is not None:
+                    yield sock, ends
     finally:
         os.close(handle)
+
+
+def _ends(sock: socket.socket) -> tuple[Endpoint, Endpoint] | None:
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        return sock.getsockname()[:2], sock.getpeername()[:2]
+    except OSError:  # it is not connected to anybody
+        return None
 
 
 def _sockets(pid: int) -> Iterator[int]:
@@ -76,22 +120,6 @@ def _sockets(pid: int) -> Iterator[int]:
             with contextlib.suppress(FileNotFoundError):
                 if entry.readlink().name.startswith("socket:"):
                     yield int(entry.name)
-
-
-def _cut_one(handle: int, number: int, port: int | None) -> bool:
-    borrowed = _borrow(handle, number)
-    if borrowed < 0:
-        return False
-    with socket.socket(fileno=borrowed) as sock:
-        if sock.family not in (socket.AF_INET, socket.AF_INET6):
-            return False
-        try:
-            if port not in (None, sock.getpeername()[1]):
-                return False
-            sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it is not connected to anybody
-            return False
-    return True
 
 
 def _borrow(handle: int, number: int) -> int:

@@ -190,6 +190,24 @@ def share(start: int, stop: int, rank: int, size: int) -> tuple[int, int]:
     return first, first + least + (rank < rest)
 
 
+def explain_single(extent: Extent, size: int) -> str:
+    """What a member can do that was handed one sample, which batch normalization refuses."""
+    if extent.count < 2 * size:
+        few = extent.count // 2
+        return (
+            f"a batch of {extent.count} samples was shared out among {size} members, and batch "
+            "normalization cannot train on a share of one: leave a short last batch out "
+            "(plan={'drop_last': True}), give each step at least two samples for each member "
+            f"(global_batch_size={2 * size} or more)"
+            + (f", or allow {few} members at most (--max-np {few})" if few else "")
+        )
+    return (
+        "a share was cut into parts, one of which is a single sample, and batch normalization "
+        "cannot train on that: choose a micro_batch_size, or a number of shards, with which each "
+        "part has two samples or more, and leave a short last batch out (plan={'drop_last': True})"
+    )
+
+
 def micro_batches(start: int, stop: int, at_most: int | None) -> list[tuple[int, int]]:
     """[start, stop) cut into consecutive slices of at most so many samples (None: no limit)."""
     length = at_most or max(stop - start, 1)

@@ -9,6 +9,7 @@ adding zero changes no bit. Costs shards times the memory and the traffic of the
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import compress
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,10 @@ from midflight.runtime.group import reduction
 from midflight.runtime.group.process_group import Group
 
 NEEDS_BATCHES = "deterministic mode needs the batches of job.batches or job.follow"
+THAWED_HALFWAY = (
+    "a parameter was thawed after the first shard of a step, whose gradient of it is missing: in "
+    "deterministic mode freeze and thaw parameters between two steps"
+)
 
 
 class ExactSync:
@@ -28,14 +33,12 @@ class ExactSync:
     def __init__(self, modules: Mapping[str, nn.Module], shards: int) -> None:
         if shards < 1:
             raise UsageError(f"deterministic wants the number of shards, 1 or more, got {shards}")
-        params = [p for m in modules.values() for p in m.parameters() if p.requires_grad]
+        self._params = [p for m in modules.values() for p in m.parameters()]
+        self._trained: list[bool] = []  # which of them this step is about
         self._kinds: dict[torch.dtype, list[nn.Parameter]] = {}  # by the type that they add up in
-        for param in params:
-            exact = torch.promote_types(param.dtype, torch.float32)
-            self._kinds.setdefault(exact, []).append(param)
         self._buffers = Buffers(modules)
         self._shards = shards
-        self._tables: dict[torch.dtype, Tensor] = {}
+        self._tables: dict[torch.dtype, Tensor] = {}  # of the step under way
         self._group: Group | None = None
         self._kept: Values | None = None  # buffers as shard 0 left them
         self.prescaled = False
@@ -49,7 +52,7 @@ class ExactSync:
 
     def begin(self) -> None:
         """A step of a hand-written loop begins, whose gradients would be nobody's business."""
-        if self._kinds:
+        if any(self._requires_grad()):
             raise UsageError(NEEDS_BATCHES)
 
     def check_averaged(self, params: Iterable[Tensor]) -> None:
@@ -69,10 +72,6 @@ class ExactSync:
     def expect(self, issued: Issued) -> None:
         """The next forward and backward pass are for this shard."""
         if issued.micro == 0:
-            sizes = {kind: sum(p.numel() for p in own) for kind, own in self._kinds.items()}
-            self._tables = {
-                kind: torch.zeros(self._shards, size, dtype=kind) for kind, size in sizes.items()
-            }
             self._buffers.begin()
             self._kept = None
         else:
@@ -88,6 +87,11 @@ class ExactSync:
         """After backward: write the shard's gradient down, and forget it."""
         if issued.shard == 0 and issued.weight:
             self._kept = self._buffers.values()
+        trained = self._requires_grad()
+        if issued.micro == 0:
+            self._make_tables(trained)
+        elif any(now and not before for now, before in zip(trained, self._trained, strict=True)):
+            raise UsageError(THAWED_HALFWAY)
         for kind, params in self._kinds.items():
             row = self._tables[kind][issued.shard]
             for param, part in zip(params, _split(row, params), strict=True):
@@ -95,12 +99,29 @@ class ExactSync:
                     part.copy_(param.grad)
                 param.grad = None
 
+    def _make_tables(self, trained: list[bool]) -> None:
+        """For those parameters that are trained now: a script may freeze and thaw them."""
+        if trained != self._trained:
+            self._trained, self._kinds = trained, {}
+            for param in compress(self._params, trained):
+                exact = torch.promote_types(param.dtype, torch.float32)
+                self._kinds.setdefault(exact, []).append(param)
+        self._tables = {
+            kind: torch.zeros(self._shards, sum(p.numel() for p in own), dtype=kind)
+            for kind, own in self._kinds.items()
+        }
+
+    def _requires_grad(self) -> list[bool]:
+        return [param.requires_grad for param in self._params]
+
     def finish(self) -> None:
         """All shards are done here: bring everybody's together, and add them in order."""
-        if self._kinds and not self._tables:
+        tables, self._tables = self._tables, {}
+        if not tables and any(self._requires_grad()):
             raise UsageError(NEEDS_BATCHES)
-        for kind, params in self._kinds.items():
-            table = reduction.all_reduce(self._group, self._tables[kind], "sum")
+        for kind, own in tables.items():
+            params = self._kinds[kind]
+            table = reduction.all_reduce(self._group, own, "sum")
             total = table[0] + 0.0  # so that a negative zero is gone at any size
             for row in table[1:]:
                 total += row

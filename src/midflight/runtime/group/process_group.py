@@ -35,6 +35,11 @@ _NCCL_HABITS = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
 }
+SHARES_GPU = "Duplicate GPU detected"  # in NCCL's words
+SHARED_GPU = (
+    "two members use the same GPU, which NCCL cannot do: pass backend='gloo' to mf.join, or start "
+    "one member per GPU at most (-H HOST:GPUS)"
+)
 _building = threading.Lock()  # so that sockets of two groups are not mixed up
 
 
@@ -284,3 +289,9 @@ def is_communication_error(error: BaseException, group: Group | None) -> bool:
         return True
     text = str(error)
     return any(word in text for word in ("gloo", "NCCL", "nccl", "closed by peer"))
+
+
+def explain(error: BaseException) -> str:
+    """What it is in words; for a mistake that repeats itself in each world, what to do as well."""
+    text = str(error)
+    return f"{SHARED_GPU} ({text})" if SHARES_GPU in text else text

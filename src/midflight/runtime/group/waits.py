@@ -34,6 +34,7 @@ class Waits:
         self._helpers: list[threading.Thread] = []
         self._watchers: set[threading.Event] = set()  # who waits for a helper
         self.error: Exception | None = None
+        self.raised = False  # whether somebody was told of that, or of the cut
         self.met = False  # whether a collective was begun that all wait in; reset at each step
 
     def future(self, work: Any, value: Tensor) -> torch.futures.Future[Tensor]:
@@ -113,6 +114,7 @@ class Waits:
 
     def check(self) -> None:
         if self._over or self.error is not None:
+            self.raised = True
             raise WorldChanged(f"a collective failed: {self.error or 'the group was cut'}")
 
     def end(self) -> None:

@@ -11,9 +11,15 @@ process they block where they wait, and never suspend: `block` runs them like an
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar
 
+from midflight import terminal
 from midflight.errors import GivenUp, MidflightError
 from midflight.protocol.messages import MemberPaused
-from midflight.runtime.group.process_group import Group, is_communication_error
+from midflight.runtime.group.process_group import (
+    SHARED_GPU,
+    Group,
+    explain,
+    is_communication_error,
+)
 from midflight.runtime.membership.member import Dismissed, Enter, Leave, Membership, Order, Trainer
 from midflight.runtime.membership.pauses import Pauses
 
@@ -45,6 +51,7 @@ class Driver:
         self._trainer = trainer
         self._left: list[Group] = []  # of worlds before this one
         self._pauses = Pauses()
+        self._warned = False
 
     @property
     def is_first_left(self) -> bool:
@@ -111,7 +118,7 @@ class Driver:
             if not is_communication_error(error, group):
                 group.cut()  # else the group would hold up the end of this process
                 raise
-            membership.broke(group, self._trainer.steps_done, str(error))
+            self._report(membership, group, error)
             return False
         self._left.append(self.group)
         self.group = group
@@ -126,7 +133,15 @@ class Driver:
             self.broken = True
         if self.membership is not None:
             self._pauses.noticed(self.membership.now())
-            self.membership.broke(group, self._trainer.steps_done, str(error))
+            self._report(self.membership, group, error)
+
+    def _report(self, membership: Membership, group: Group, error: BaseException) -> None:
+        """The coordinator shows the first reason that it hears, which may be another member's."""
+        reason = explain(error)
+        if reason.startswith(SHARED_GPU) and not self._warned:
+            self._warned = True
+            terminal.say(f"warning: {SHARED_GPU}")
+        membership.broke(group, self._trainer.steps_done, reason)
 
     def stepped(self) -> None:
         """A step of this world is through, so all have left those before it: they are let go."""
