@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from midflight import terminal
+from midflight import descriptors, terminal
 from midflight.compat.torchelastic.c10d import C10dMeeting
 from midflight.compat.torchelastic.environment import threads_are_set
 from midflight.compat.torchelastic.failures import first_of, line_of, pass_on, summary
@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = parse(argv, os.environ)
+    descriptors.raise_limit()
     for note in options.notes:
         say(f"warning: {note}")
     if threads_are_set(os.environ, options):

@@ -34,6 +34,7 @@ from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.signpost import Signpost
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
+from midflight.coordinator.admission import Throttle, answer_at, report_accept_errors
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saves, read
@@ -77,7 +78,10 @@ class TorchrunNode:
 
     async def run(self) -> int:
         """The exit code, once everything is gone."""
-        self._job_code = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._job_code = loop.create_future()
+        throttle = Throttle(lambda line, level: say(f"{level}: {line}"))
+        loop.set_exception_handler(report_accept_errors(throttle))
         relay = Relay(self.seat)
         try:
             self._rounds.attempt()
@@ -209,10 +213,7 @@ class TorchrunNode:
             self._job_code.set_result(code)
 
     async def _listen(self, listener: socket.socket) -> None:
-        server = await asyncio.start_server(
-            self._answer, sock=listener, limit=1 << 17, backlog=2048
-        )
-        self._servers.append(server)
+        self._servers.append(await answer_at(listener, self._answer))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.hosted is not None:
