@@ -63,7 +63,7 @@ def _meeting(options: Options) -> Meeting:
     if options.rendezvous.backend == "etcd":
         from midflight.compat.torchelastic.etcd import EtcdMeeting  # its http is slow to load
 
-        return EtcdMeeting(options.rendezvous)
+        return EtcdMeeting(options.rendezvous, dict(os.environ))
     return C10dMeeting(options.rendezvous, dict(os.environ))
 
 
