@@ -231,8 +231,10 @@ class Door:
                 self._trail.stop(client.caller, client.place, reason)
                 self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
+                self._trail.move(client, address)
                 self._shell.elsewhere(address)
             case say.HostsChanged(hosts):
+                self._trail.list_hosts(client, hosts)
                 self._shell.dispatch(events.HostsListed(now(), hosts))
             case _:
                 raise ProtocolError(f"a client may not say {type(message).__name__}")

@@ -14,7 +14,7 @@ from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
 from midflight.errors import NotFound
 from midflight.home import home
-from midflight.protocol.audit import AUDIT
+from midflight.protocol.audit import AUDIT, TORCHRUN_AUDIT
 
 _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
 _WHO = ("at", "user", "pid", "from", "what", "outcome", "reason")
@@ -53,11 +53,13 @@ def _here(options: Namespace) -> list[dict[str, Any]]:
     if not options.said_namespace:  # a run has none
         for folder in sorted(root.glob(f"runs/{options.job or '*'}")):
             found += _requests(folder)
+        jobs_of_torchrun = _requests(root, TORCHRUN_AUDIT)
+        found += [said for said in jobs_of_torchrun if options.job in ("", said["about"])]
     return sorted(found, key=lambda said: str(said["at"]))
 
 
-def _requests(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in (folder / f"{AUDIT}.1", folder / AUDIT):
+def _requests(folder: Path, name: str = AUDIT) -> Iterator[dict[str, Any]]:
+    for path in (folder / f"{name}.1", folder / name):
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         for line in lines:
             with contextlib.suppress(ValueError):  # the last one of a full disk

@@ -40,6 +40,8 @@ from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
+from midflight.home import home, make_private
+from midflight.protocol.audit import TORCHRUN_AUDIT
 from midflight.protocol.messages import KeepState, StartMember
 
 _END_SECONDS = 6.0  # for the coordinator to see the other nodes off
@@ -197,7 +199,7 @@ class TorchrunNode:
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
     ) -> Hosted:
-        hosted = Hosted(state, self.secret, make_saving)
+        hosted = Hosted(state, self.secret, make_saving, audit_file(self._environ))
         self.hosted = hosted
         for name in lost:
             hosted.lose_host(name)
@@ -354,6 +356,16 @@ class Rounds:
     def _say(self, line: str) -> None:
         if self._told:
             terminal.err([f"INFO {datetime.now():%Y-%m-%d %H:%M:%S,%f}"[:-3] + f" {line}"])
+
+
+def audit_file(environ: Mapping[str, str]) -> Path | None:
+    """Of all jobs of this user's whose coordinator is here; None without a home to write to."""
+    folder = home(environ)
+    try:
+        make_private(folder)
+    except (OSError, MidflightError):
+        return None
+    return folder / TORCHRUN_AUDIT if os.access(folder, os.W_OK) else None
 
 
 def make_name(rank: int | None) -> str:
