@@ -138,10 +138,12 @@ class Entrance:
 
     def __exit__(self, *_: object) -> None:
         """Whoever is not in now is not waited for."""
+        known = set(self.lines)
         for sock in self._strangers:
             _hang_up(sock)
         while self._strangers:
             self._take()
+        _close({rank: self.lines.pop(rank) for rank in self.lines.keys() - known})
         self._here.close()
         self._there.close()
 
