@@ -14,7 +14,7 @@ LONGEST = "-max_len=16384"
 
 def main(argv: list[str]) -> int:
     try:
-        import atheris
+        import atheris  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         print(ABSENT, file=sys.stderr)
         return 2

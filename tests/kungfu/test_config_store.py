@@ -209,7 +209,7 @@ def test_with_a_token_nobody_else_gets_in_and_it_is_not_told(tmp_path: Path) -> 
 def test_a_body_without_the_token_is_not_waited_for() -> None:
     with ConfigServer(token=b"secret") as server:
         server.start()
-        with socket.create_connection(server.server_address[:2], timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as line:
             line.sendall(
                 b"PUT /config HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"x" * (1 << 16)
             )
@@ -225,7 +225,9 @@ def test_idle_callers_are_bounded_and_keep_nobody_out(tmp_path: Path) -> None:
         server.start()
         before = threading.active_count()
         for _ in range(3 * MOST_STRANGERS):
-            idle.enter_context(socket.create_connection(server.server_address[:2], timeout=5))
+            idle.enter_context(
+                socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5)
+            )
         client = ConfigStoreClient(server.url, str(token), timeout=5)
         deadline = time.monotonic() + 20
         while True:
