@@ -14,7 +14,7 @@ LONGEST = "-max_len=16384"
 
 def main(argv: list[str]) -> int:
     try:
-        import atheris  # type: ignore[import-not-found,unused-ignore]
+        import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         print(ABSENT, file=sys.stderr)
         return 2

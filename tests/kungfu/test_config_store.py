@@ -236,7 +236,8 @@ def test_idle_callers_are_bounded_and_keep_nobody_out(tmp_path: Path) -> None:
                 break
             except Unreachable:
                 assert time.monotonic() < deadline
-        assert client.get().cluster == ONE
+        held = client.get()
+        assert held is not None and held.cluster == ONE
         assert threading.active_count() - before <= MOST_STRANGERS + 1
         server.shutdown()
 

@@ -126,7 +126,7 @@ def _check_transport(wanted: str | None) -> None:
     if not wanted:
         return
     try:
-        dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")  # type: ignore[attr-defined]
+        dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
     except RuntimeError as error:
         hint = "its certificates are named by GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY, _CERT, _CA_FILE"
         raise TorchUnsupported(

@@ -11,7 +11,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from midflight.errors import Conflict, LeaseEnded, StoreUnavailable
 from midflight.store.checks import (
@@ -31,13 +31,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def understood(
-    work: Callable[Concatenate["EtcdStore", P], T],
-) -> Callable[Concatenate["EtcdStore", P], T]:
+Work: TypeAlias = Callable[Concatenate["EtcdStore", P], T]
+
+
+def understood(work: Work[P, T]) -> Work[P, T]:
     """An answer of another form than etcd's is an error of ours: a proxy may have given it."""
 
     @wraps(work)
-    def checked(self: "EtcdStore", *args: P.args, **kwargs: P.kwargs) -> T:
+    def checked(self: "EtcdStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return work(self, *args, **kwargs)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:

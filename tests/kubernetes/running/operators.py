@@ -54,9 +54,8 @@ class Operators:
 
     def metrics(self) -> Samples:
         """Of the one that leads."""
-        found = re.search(r"listens on (\S+)", self.log(self.leader).read_text())
-        assert found is not None
-        with urllib.request.urlopen(f"http://{found[1]}/metrics", timeout=30) as answer:
+        *_, place = re.findall(r"listens on (\S+)", self.log(self.leader).read_text())
+        with urllib.request.urlopen(f"http://{place}/metrics", timeout=30) as answer:
             return parsed(answer.read().decode())
 
     def kill(self, name: str) -> None:
