@@ -13,7 +13,10 @@ from midflight import terminal
 from midflight.cli import main as cli
 from midflight.cli import messages, output
 from midflight.cli.verbs import logs, version
+from midflight.coordinator.output import Printer
 from midflight.protocol.cluster_api import ClusterApi
+from midflight.protocol.dialect import Dialect
+from midflight.protocol.job import JobSpec
 from midflight.terminal import Escaped, LogFilter, printable
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt\r\x7f"
@@ -63,6 +66,27 @@ def test_no_verb_prints_control_characters(
 def test_our_own_lines_hold_none(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say(f"refused agent {EVIL}")
     assert is_clean(capsys.readouterr().err)
+
+
+def test_an_end_of_line_forges_no_row_of_a_table_and_no_line_of_ours(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    forged = "gone\nmidflight: the job succeeded"
+    assert len(output.table(("NAME",), [(forged,)]).split("\n")) == 2
+    assert len(output.fields({"Reason": forged}).split("\n")) == 1
+    terminal.say(f"refused {forged}")
+    Printer(JobSpec("job", ("sh",), 1, 1, 1), verbose=False).say(forged)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.startswith("midflight: ") for line in lines] == [True, False, True, False]
+
+
+def test_the_log_of_a_dialect_holds_no_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spec = JobSpec("job", ("sh",), 1, 1, 1, dialect=Dialect(log_level="info"))
+    Printer(spec, verbose=False).say(f"refused {EVIL}\nINFO:root:forged")
+    said = capsys.readouterr().err
+    assert is_clean(said) and len(said.splitlines()) == 1
 
 
 # --- logs -------------------------------------------------------------------------------------

@@ -4,10 +4,8 @@ It holds what processes of one run on one machine have to find: the spec, the to
 coordinator's address, the embedded store, the ledgers, the record of what happened.
 """
 
-import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from midflight import atomic_file
 from midflight.errors import Refused, UsageError
 from midflight.flight.records import Record, parse
 from midflight.home import home, make_private
+from midflight.private_file import read_private
 from midflight.protocol import codec
 from midflight.protocol.audit import AUDIT
 from midflight.protocol.job import JobSpec
@@ -135,22 +134,8 @@ def read_records(path: Path) -> list[Record]:
 
 
 def read_token(path: Path) -> bytes:
-    """Whoever has it can run commands, so nobody else may read it.
-
-    A link leads to a token that somebody else keeps, as Kubernetes does; and where the file is not
-    this user's, as in a volume, the group is how it can be read at all.
-    """
-    try:
-        found = path.lstat()
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise UsageError(f"cannot read the token file {path}: {error.strerror}") from None
-    forbidden = 0o077 if found.st_uid == os.geteuid() else 0o037
-    if stat.S_ISREG(found.st_mode) and found.st_mode & forbidden:
-        raise UsageError(
-            f"the token file {path} can be read by others (mode {stat.S_IMODE(found.st_mode):o}): "
-            "`chmod 600` it if nobody has, else delete it and have another made"
-        )
+    """Whoever has it can run commands, and whoever chose it has it."""
+    token = read_private(path, "token file", "delete it and have another made").strip()
     if not token:
         raise UsageError(f"the token file {path} is empty")
     return token

@@ -45,8 +45,9 @@ def err(lines: Sequence[str]) -> None:
 
 
 def say(line: str) -> None:
-    """A line of our own."""
-    err([f"midflight: {printable(line)}"])
+    """A line of our own; what follows an end of line in it does not look like another one."""
+    first, *others = printable(line).split("\n")
+    err([f"midflight: {first}", *(f"  {other}" for other in others)])
 
 
 def printable(text: str) -> str:
@@ -62,6 +63,11 @@ def printable(text: str) -> str:
 def _written_out(found: re.Match[str]) -> str:
     number = ord(found.group())
     return f"\\x{number:02x}" if number < 0x20 else f"\\u{number:04x}"
+
+
+def in_one_line(text: str) -> str:
+    """The same, and its ends of lines: it has one row of a table, or one line of a log."""
+    return printable(text).replace("\n", "\\n")
 
 
 class Escaped:

@@ -25,7 +25,7 @@ from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.place import KubernetesPlace
 from midflight.kubernetes.pods import PodDefaults
 from tests.backends.repositories import environment
-from tests.kubernetes.test_hostile_namespace import ApiServer, job
+from tests.kubernetes.operator_in_memory import ApiServer, job
 
 pytestmark = pytest.mark.slow
 COMMAND = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
@@ -53,7 +53,7 @@ class DeletingApiServer(ApiServer):
 class KubernetesSite:
     def __init__(self) -> None:
         self.api: Any = DeletingApiServer()
-        self.api._store(job("default", "demo", 1, COMMAND))
+        self.api.store(job("default", "demo", 1, COMMAND))
 
     def place(self) -> Place:
         cache = Cache(self.api, "*", (names.TRAININGJOB,), lambda key: None)

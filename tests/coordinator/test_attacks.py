@@ -97,6 +97,32 @@ def test_output_of_another_form_is_refused(words: dict[str, object]) -> None:
     run(story)
 
 
+@pytest.mark.parametrize(
+    "name", ["h0\nmidflight: the job succeeded", "h 0", "", "h" * 3000, "h\x1b[2J", "h\u202e"]
+)
+def test_an_agent_with_a_name_that_forges_lines_is_not_let_in(name: str) -> None:
+    async def story(it: Served) -> None:
+        wire = await it.dial("agent", name)
+        wire.send(say.AgentJoined(1, "10.0.0.9", 1, ()))
+        await it.until(lambda: it.said("wanted a printable name without blanks"))
+        assert not it.shell.state.hosts
+        assert all("\n" not in line and len(line) < 1000 for line in it.printer.lines)
+
+    run(story)
+
+
+def test_a_line_of_output_that_is_several_is_refused() -> None:
+    """The others would come without the label of their member."""
+
+    async def story(it: Served) -> None:
+        agent = await it.agent("h0", 2)
+        order = await next_of(agent, say.StartMember)
+        agent.send(say.Output(order.member, "stdout", ("a\nmidflight: forged",), 1.0))
+        await it.until(lambda: it.said("got an end of line in one"))
+
+    run(story)
+
+
 def test_the_last_lines_of_a_member_that_has_ended_are_shown() -> None:
     async def story(it: Served) -> None:
         shown: list[object] = []

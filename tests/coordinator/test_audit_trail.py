@@ -76,6 +76,26 @@ def test_a_request_that_is_repeated_over_another_connection_is_noted_once(tmp_pa
     assert sorted(found) == [("resize job --to 1", "done"), ("resize job --to 2", "refused")]
 
 
+def test_who_changed_the_hosts_or_moved_a_run_is_written_down_once(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    async def story(it: Served) -> None:
+        launcher = await it.dial("client", str(ADA))
+        for hosts in ({"h0": 1}, {"h0": 1}, {"h0": 1, "h1": 2}):
+            launcher.send(say.HostsChanged(hosts))
+        for _ in range(2):
+            launcher.send(say.JobLives("10.0.0.9:1"))
+        await launcher.finish()
+
+    found = notes(path, story)
+    assert [each["what"] for each in found] == [
+        "hosts of job: h0:1",
+        "hosts of job: h0:1,h1:2",
+        "job goes on at 10.0.0.9:1",
+    ]
+    assert {each["user"] for each in found} == {"ada"}
+
+
 def test_a_client_s_name_is_read_whatever_it_is() -> None:
     assert caller_of(str(ADA)) == ADA
     assert caller_of("midflight-operator") == Caller("midflight-operator")

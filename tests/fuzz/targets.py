@@ -35,7 +35,7 @@ from midflight.run.hosts import parse_listing
 from midflight.runtime.data import audit
 from midflight.store import kubernetes_document
 from midflight.store.etcd_address import parse_etcd_url
-from tests.fuzz import api, objects
+from tests.fuzz import api, objects, peers
 
 CORPUS = Path(__file__).with_name("corpus")
 SECRET = b"secret"
@@ -201,6 +201,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         config_map,
         addresses,
         shown,
+        *peers.TARGETS,
     )
 }
 

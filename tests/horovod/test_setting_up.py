@@ -1,7 +1,9 @@
 """Members that are lost while a world is being set up: nobody waits for them past its end."""
 
 import socket
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -42,3 +44,50 @@ def test_a_member_lost_while_it_dials_in_is_not_waited_for_past_the_end_of_the_w
             first.cut()
             assert isinstance(listening.exception(SECONDS), WorldChanged)
     second.cut()
+
+
+@contextmanager
+def listening() -> Iterator[tuple[Group, "Future[dict[int, talk.Line]]", int]]:
+    """The second of two members; what the first has come to, who listens, and at which port."""
+    keys = Keys()
+    first, second = (Group(world(2), name, "gloo") for name in ("m0", "m1"))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda group: group.connect(keys), (first, second)))
+        waiting = threads.submit(talk.connect, first, b"secret")
+        ((port,), _) = second.gather([0])
+        try:
+            yield second, waiting, port
+        finally:
+            first.cut()
+            second.cut()
+
+
+STRANGERS = {
+    "hangs up": b"",
+    "speaks nonsense": b"GET / HTTP/1.1\r\n\r\n",
+    "says that a huge frame comes": b"\xff\xff\xff\xff",
+    "sends a frame that is none": b"\0\0\0\x02[]",
+}
+
+
+@pytest.mark.parametrize("said", STRANGERS.values(), ids=STRANGERS)
+def test_a_stranger_at_the_port_of_rank_0_does_not_break_the_world(said: bytes) -> None:
+    with listening() as (second, waiting, port):
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as stranger:
+            stranger.recv(1)
+            stranger.sendall(said)
+        line = talk._dial(second, port, b"secret")
+        lines = waiting.result(SECONDS)
+        assert list(lines) == [1]
+        talk._close({0: line, **lines})
+
+
+def test_strangers_who_say_nothing_delay_no_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(talk, "HANDSHAKE", 4 * SECONDS)
+    with listening() as (second, waiting, port), ExitStack() as silent:
+        for _ in range(talk.MOST_STRANGERS + 10):  # and more than may be there at a time
+            silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=SECONDS))
+        line = talk._dial(second, port, b"secret")
+        lines = waiting.result(SECONDS)
+        assert list(lines) == [1]
+        talk._close({0: line, **lines})

@@ -1,11 +1,6 @@
-"""A namespace that does its worst beside one that has little to do.
-
-The operator's own code runs against an API server in memory that answers at once, so all the time
-that passes is the operator's.
-"""
+"""A namespace that does its worst beside one that has little to do."""
 
 import asyncio
-import copy
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -13,107 +8,22 @@ from typing import Any
 import pytest
 
 from midflight.backends import loop as loop_module
-from midflight.backends.loop import Draft, Loop
+from midflight.backends.loop import Draft
 from midflight.controller.state import Cluster, Job, Phase
-from midflight.errors import NotFound, UsageError
+from midflight.errors import UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.operator import leader_election
 from midflight.kubernetes.operator import place as place_module
-from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
-from midflight.kubernetes.operator.executor import Executor
 from midflight.kubernetes.operator.leader_election import LeaderElection
 from midflight.kubernetes.operator.observed import Observed
-from midflight.kubernetes.operator.place import KubernetesPlace
-from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.resources.job_spec import spec_of
 from midflight.kubernetes.resources.status import Saved
-from tests.kubernetes.job_objects import Json, pytorch_job, training_job
+from tests.kubernetes.job_objects import pytorch_job, training_job
 from tests.kubernetes.jobs import NOW, pod
+from tests.kubernetes.operator_in_memory import Operator, job, scale_out
 
 HOSTILE_JOBS, SECONDS = 4, 4.0  # a holder of the lease counts on it for so long
-
-
-class ApiServer:
-    """Takes what it is given; `created` are namespaces and names of pods."""
-
-    def __init__(self) -> None:
-        self.objects: dict[tuple[str, str, str], Json] = {}
-        self.created: set[tuple[str, str]] = set()
-        self.version = self.renewals = 0
-        self.expected = 0
-        self.all = asyncio.Event()  # so many pods have been created
-        self.quiet = asyncio.Event()  # its last pod has been created
-        self.released = asyncio.Event()  # something was handed to the garbage collector
-
-    def _store(self, obj: Json) -> Json:
-        self.version += 1
-        made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
-        self.objects[obj["kind"], made["metadata"]["namespace"], made["metadata"]["name"]] = made
-        return made
-
-    async def create(self, obj: Json) -> Json:
-        await asyncio.sleep(0)
-        meta = {"uid": str(self.version), "creationTimestamp": "2026-01-01T00:00:00Z"}
-        if obj["kind"] == "Pod":
-            self.created.add((obj["metadata"]["namespace"], obj["metadata"]["name"]))
-            if {("quiet", "small-launcher"), ("quiet", "small-worker-1")} <= self.created:
-                self.quiet.set()
-            if len(self.created) == self.expected:
-                self.all.set()
-        return self._store({**obj, "metadata": {**obj["metadata"], **meta}})
-
-    async def replace(self, obj: Json, status: bool = False) -> Json:
-        await asyncio.sleep(0)
-        self.renewals += obj["kind"] == "Lease"
-        return self._store(obj)
-
-    async def patch(self, kind: str, namespace: str, name: str, change: Json) -> Json:
-        await asyncio.sleep(0)
-        found = copy.deepcopy(self.objects[kind, namespace, name])
-        found["metadata"] |= change.get("metadata", {})
-        return self._store(found)
-
-    async def get(self, kind: str, namespace: str, name: str, api: str = "") -> Json:
-        if (kind, namespace, name) not in self.objects:
-            raise NotFound(name)
-        return self.objects[kind, namespace, name]
-
-    async def delete_in_foreground(self, kind: str, namespace: str, name: str) -> None:
-        del self.objects[kind, namespace, name]["metadata"]["deletionTimestamp"]
-        self.released.set()
-
-
-class Operator:
-    def __init__(self) -> None:
-        self.api: Any = ApiServer()
-        kinds = (names.TRAININGJOB, names.PYTORCHJOB)
-        self.cache = Cache(self.api, "*", kinds, lambda key: None)
-        self.tasks: list[asyncio.Task[None]] = []
-
-    def submit(self, obj: Json) -> None:
-        self.cache.put(self.api._store(obj))
-        identity = (obj["kind"], obj["metadata"]["namespace"], obj["metadata"]["name"])
-
-        def executor(tell: Any) -> Executor:
-            cache = self.cache
-            return Executor(self.api, PodDefaults(key=b"key"), tell, cache.put, cache.clock)
-
-        made = Loop(KubernetesPlace(self.cache, executor, identity), self.cache.clock)
-        self.tasks.append(asyncio.create_task(made.run()))
-
-    async def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-
-
-def job(namespace: str, name: str, workers: int, command: str) -> Json:
-    obj = training_job(["sh", "-c", command])
-    created = {"uid": f"{namespace}/{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    obj["metadata"] |= {"namespace": namespace, "name": name, **created}
-    obj["spec"]["etReplicaSpecs"]["worker"] |= {"replicas": workers, "maxReplicas": workers}
-    return obj
 
 
 @dataclass(frozen=True)
@@ -165,6 +75,58 @@ def test_a_job_begins_in_time_beside_a_namespace_of_large_jobs_with_long_command
     assert beside.total < beside.work / 2, "most of it is done beside the loop"
     assert beside.stall < SECONDS / 4
     assert beside.renewals > 2
+
+
+async def turns_of_the_quiet(hostile: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Turns of the event loop until its job has its pods, and until its scale object is refused."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async def at_once(work: Any, *args: Any) -> Any:
+        await asyncio.sleep(0)
+        return work(*args)
+
+    monkeypatch.setattr(asyncio, "to_thread", at_once)  # how long a thread takes is no turn
+    operator = Operator()
+    if hostile:
+        misuse(operator)
+    await asyncio.sleep(0)
+    operator.tasks.append(asyncio.create_task(count()))
+    operator.submit(job("quiet", "small", 2, "python train.py"))
+    operator.scale(scale_out("quiet", "lost", "nobody"))
+    try:
+        async with asyncio.timeout(100):
+            await operator.api.quiet.wait()
+            to_run = turns
+            await operator.api.written["quiet", "lost"].wait()
+        return to_run, turns
+    finally:
+        await operator.close()
+
+
+def misuse(operator: Operator) -> None:
+    """More jobs than passes at a time, thousands of scale objects, and statuses of nobody's."""
+    damaged = {"conditions": [{"type": "ScaleFailed", "status": "True"}, {"type": "Scaling"}]}
+    for number in range(12):
+        operator.submit(job("hostile", f"large-{number}", 200, "python train.py"))
+    for number in range(20):
+        obj = job("hostile", f"damaged-{number}", 2, "python train.py")
+        operator.submit({**obj, "status": {"midflight": {"format": 1, "version": number}}})
+    for number in range(2000):
+        about = "nobody" if number % 2 else f"nobody-{number}"
+        operator.scale(scale_out("hostile", f"s-{number}", about, damaged))
+
+
+def test_a_quiet_namespace_waits_no_longer_beside_a_hostile_one(monkeypatch: pytest.MonkeyPatch):
+    alone = asyncio.run(turns_of_the_quiet(False, monkeypatch))
+    beside = asyncio.run(turns_of_the_quiet(True, monkeypatch))
+    assert beside[0] <= 1.5 * alone[0] + 5, "its job"
+    assert beside[1] <= 1.5 * alone[1] + 5, "its scale object"
 
 
 async def longest_stall(election: LeaderElection) -> float:

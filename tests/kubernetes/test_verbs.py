@@ -244,8 +244,11 @@ def test_who_deleted_a_job_is_told_when_it_is_gone(site: Site, plane: Plane) -> 
     site.submit("demo")
     config = plane.kubeconfig_for_user("jane", ["system:masters"])
     site.types("delete", "demo", config=config)
-    (found,) = json.loads(site.types("events", "--who", "demo", "-o", "json").out)
-    assert (found["user"], found["what"]) == ("jane", "delete trainingjob/demo")
+    found = json.loads(site.types("events", "--who", "demo", "-o", "json").out)
+    assert [(each["user"], each["what"]) for each in found] == [
+        ("admin", "create trainingjob/demo"),
+        ("jane", "delete trainingjob/demo"),
+    ]
     assert "jane asked for it to be deleted" in json.dumps(
         site.api.call("GET", path("Event", site.namespace))
     )
@@ -270,7 +273,29 @@ def test_whoever_may_write_no_events_can_delete(site: Site, plane: Plane) -> Non
     }
     site.api.call("POST", path("RoleBinding", site.namespace), bound)
     site.types("delete", "demo", "--wait=false", config=plane.kubeconfig_for_user("joe"))
-    assert json.loads(site.types("events", "--who", "-o", "json").out) == []
+    found = json.loads(site.types("events", "--who", "-o", "json").out)
+    assert [each["what"] for each in found] == ["create trainingjob/demo"]
+
+
+def test_events_of_a_job_say_who_submitted_scaled_and_killed(site: Site, plane: Plane) -> None:
+    site.submit("demo")
+    site.state("demo")
+    config = plane.kubeconfig_for_user("jane", ["system:masters"])
+    site.types("scaleout", "etjob", "--name=demo", "--count=1", config=config)
+    pod = {"metadata": {"name": "demo-worker-0", "labels": {names.JOB: "demo"}}}
+    pod["spec"] = {"containers": [{"name": "a", "image": "a"}]}
+    site.api.call("POST", path("Pod", site.namespace), pod)
+    site.types("chaos", "kill", "demo", "demo-worker-0", config=config)
+    said = site.types("events", "demo").out
+    assert "[SubmitRequested] admin submitted it" in said
+    assert "[ScaleRequested] jane asked for it to be scaled: demo-" in said
+    assert "[KillRequested] jane asked for demo-worker-0 to be killed" in said
+    site.types("delete", "demo", "--wait=false")
+    found = json.loads(site.types("events", "--who", "demo", "-o", "json").out)
+    what = [(each["user"], each["what"].partition("/demo-1")[0]) for each in found]
+    assert ("jane", "create scaleout") in what, "also when it is gone with its job"
+    assert ("jane", "delete pod/demo-worker-0") in what
+    assert len(found) == len({each["what"] for each in found}), "each is told once"
 
 
 def test_only_jobs_that_are_over_and_old_are_pruned(site: Site) -> None:
@@ -300,6 +325,7 @@ def test_events_of_a_job_are_merged_by_time(site: Site) -> None:
     assert [(each["source"], each["reason"]) for each in found] == [
         ("trainingjob/demo", "R1"),
         ("pod/demo-launcher", "R2"),
+        ("trainingjob/demo", "SubmitRequested"),
     ]
     assert "[R1] m" in site.types("get", "demo", "-e").out
 

@@ -5,7 +5,10 @@ import json
 import os
 import socket
 import stat
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,6 +21,7 @@ from midflight.compat.kungfu.config import ConfigStoreClient, Outdated
 from midflight.compat.kungfu.config_store import (
     FOLLOWED_SECONDS,
     LARGEST_BODY,
+    MOST_STRANGERS,
     ConfigServer,
     ConfigStore,
     Rejected,
@@ -199,6 +203,42 @@ def test_with_a_token_nobody_else_gets_in_and_it_is_not_told(tmp_path: Path) -> 
         assert client.get() is not None
         with pytest.raises(Refused, match="401"):
             ConfigStoreClient(server.url).get()
+        server.shutdown()
+
+
+def test_a_body_without_the_token_is_not_waited_for() -> None:
+    with ConfigServer(token=b"secret") as server:
+        server.start()
+        with socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5) as line:
+            line.sendall(
+                b"PUT /config HTTP/1.1\r\nContent-Length: 1048576\r\n\r\n" + b"x" * (1 << 16)
+            )
+            assert line.recv(12) == b"HTTP/1.1 401", "though most of the body never comes"
+        server.shutdown()
+
+
+def test_idle_callers_are_bounded_and_keep_nobody_out(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text("secret\n")
+    with ConfigServer(token=b"secret") as server, ExitStack() as idle:
+        server.start()
+        before = threading.active_count()
+        for _ in range(3 * MOST_STRANGERS):
+            idle.enter_context(
+                socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=5)
+            )
+        client = ConfigStoreClient(server.url, str(token), timeout=5)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                client.put(ONE)
+                break
+            except Unreachable:
+                assert time.monotonic() < deadline
+        held = client.get()
+        assert held is not None and held.cluster == ONE
+        assert threading.active_count() - before <= MOST_STRANGERS + 1
         server.shutdown()
 
 

@@ -129,9 +129,20 @@ def test_a_run_that_is_taken_up_keeps_its_token(tmp_path: Path) -> None:
 
 
 def test_a_store_with_a_password_comes_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "store").touch(0o600)
     (tmp_path / "store").write_text("etcds://me:word@host:2379?ca=ca.pem\n")
     found = options(tmp_path, "--store-file", str(tmp_path / "store"))
     assert found.store == "etcds://me:word@host:2379?ca=ca.pem"
+
+
+def test_a_file_with_a_password_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("etcd://me:hunter2@host:2379\n")
+    (tmp_path / "store").chmod(0o644)
+    with pytest.raises(UsageError, match=r"mode 644.*change the password") as refusal:
+        options(tmp_path, "--store-file", str(tmp_path / "store"))
+    assert "hunter2" not in str(refusal.value)
+    (tmp_path / "store").write_text("etcd://host:2379\n")  # nothing to hide
+    assert options(tmp_path, "--store-file", str(tmp_path / "store")).store == "etcd://host:2379"
 
 
 def test_a_password_among_the_arguments_is_refused(tmp_path: Path) -> None:

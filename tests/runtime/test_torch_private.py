@@ -259,6 +259,15 @@ def test_connecting_to_a_member_that_does_not_come_has_a_deadline() -> None:
         torch_private.gloo_backend(dist.HashStore(), 0, 2, "127.0.0.1", 0.2)
 
 
+def test_a_transport_that_this_torch_lacks_is_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody who asks for TLS may end up without it, or search for the reason."""
+    monkeypatch.setenv("GLOO_DEVICE_TRANSPORT", "TCP_TLS")
+    with pytest.raises(errors.TorchUnsupported, match=r"TCP_TLS.*built with USE_GLOO_WITH"):
+        torch_private.check()
+
+
 @proves(f"{GLOO}._set_default_timeout")
 def test_the_deadline_of_collectives_is_not_that_of_connecting() -> None:
     store = dist.HashStore()

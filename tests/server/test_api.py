@@ -321,3 +321,19 @@ def test_who_asked_for_what_is_written_down_with_the_outcome(client: Client, sit
     assert {(each["uid"], each["pid"]) for each in found} == {(os.geteuid(), os.getpid())}
     assert "exceeds the max-workers" in found[1]["reason"] and found[0]["reason"] == ""
     assert stat.S_IMODE((site.home / AUDIT).stat().st_mode) == 0o600
+
+
+def test_drains_and_rehearsed_failures_are_written_down_too(client: Client, site: Site) -> None:
+    running(client)
+    client.chaos("default", "bert", "kill", "bert-worker-0")
+    client.simulate_nodes(2, 4)
+    client.node_action("node-1", "drain")
+    with pytest.raises(NotFound):
+        client.node_action("node-9", "cordon")
+    found = [json.loads(line) for line in (site.home / AUDIT).read_text().splitlines()]
+    assert [(each["what"], each["about"], each["outcome"]) for each in found[1:]] == [
+        (f"POST {PREFIX}/jobs/default/bert/chaos", "default/bert", "done"),
+        (f"POST {PREFIX}/nodes", "", "done"),
+        (f"POST {PREFIX}/nodes/node-1/drain", "node-1", "done"),
+        (f"POST {PREFIX}/nodes/node-9/cordon", "node-9", "refused"),
+    ]

@@ -3,9 +3,14 @@
 import json
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
+from midflight.compat.torchelastic.secret import secret_of
+from midflight.protocol.audit import TORCHRUN_AUDIT
+from midflight.protocol.messages import StopRequested
+from midflight.protocol.wire import dial_blocking
 from tests.run.site import Launched, Site, eventually
 from tests.run.striking import make_strikable
 from tests.store.etcd_process import free_port
@@ -283,3 +288,18 @@ def test_a_node_that_stood_still_finds_the_job_elsewhere_and_joins_it(site: Site
     job.stop()
     finish(host)
     finish(other)
+
+
+def test_who_stopped_a_job_is_written_down(site: Site) -> None:
+    meeting = meeting_on_loopback()
+    job = Job(site, "--nnodes=1", *meeting)
+    node = job.start()
+    job.await_size(node, size=1)
+    secret = secret_of("meeting", True, site.env)
+    wire = dial_blocking(meeting[1].partition("=")[2], "client", "ada/7/4711", secret, 10.0)
+    wire.send(StopRequested("enough"))
+    assert node.ends(30.0) != 0
+    wire.close()
+    (line,) = (Path(site.env["MIDFLIGHT_HOME"]) / TORCHRUN_AUDIT).read_text().splitlines()
+    said = json.loads(line)
+    assert (said["user"], said["what"], said["reason"]) == ("ada", "stop meeting", "enough")

@@ -3,6 +3,7 @@
 import signal
 import uuid
 from base64 import b64encode
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,35 @@ def test_a_signal_ends_all_in_time_even_if_etcd_is_away(site: Site, start_etcd: 
     server.kill()
     node.send(signal.SIGTERM)
     assert node.ends(5.0) == 143
+
+
+def test_an_etcd_with_users_lets_in_whoever_has_a_login_and_nobody_else(
+    site: Site, start_etcd: StartEtcd
+) -> None:
+    server = start_etcd()
+    port = server.ports[0]
+    server.ask(port, "/v3/auth/user/add", {"name": "root", "password": "p@ss:1"})
+    server.ask(port, "/v3/auth/role/add", {"name": "root"})
+    server.ask(port, "/v3/auth/user/grant", {"user": "root", "role": "root"})
+    server.ask(port, "/v3/auth/enable", {})
+    stranger = Job(site, "--nnodes=1", *meeting(server, "strangers")).start()
+    assert stranger.ends(30.0) == 1
+    login = site.folder / "login"
+    login.touch(0o600)
+    login.write_text("root:p@ss:1\n")
+    flags = list(meeting(server, "friends"))
+    flags[-1] += f",login_file={login}"
+    job = Job(site, "--nnodes=1", *flags)
+    node = job.start()
+    job.await_size(node, size=1)
+    words = Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
+    assert b"p@ss" not in words
+    job.stop()
+    finish(node)
+    login.chmod(0o644)
+    refused = job.start()
+    assert refused.ends(30.0) in (1, 2)
+    assert any("can be read by others (mode 644)" in line for line in refused.lines)
 
 
 def test_an_etcd_that_does_not_answer_is_named(site: Site) -> None:

@@ -79,7 +79,7 @@ def test_the_older_guides_words_mean_one_node_that_meets_through_etcd() -> None:
     options = read("--nnode=1", "--nproc_per_node=2", "--rdzv_endpoint=etcd-server")
     assert options.rendezvous.backend == "etcd"
     assert options.rendezvous.endpoints == (Endpoint("etcd-server", 2379),)
-    assert options.rendezvous.etcd_url == "etcd://etcd-server:2379/torchrun"
+    assert options.rendezvous.etcd_url() == "etcd://etcd-server:2379/torchrun"
     assert (options.max_nodes, options.nproc) == (1, 2)
 
 
@@ -125,7 +125,8 @@ def test_what_is_told_about_the_rendezvous() -> None:
     assert (meeting.is_host, meeting.join_timeout, meeting.lease) == (True, 30.0, 2.0)
     tls = "protocol=https,cacert=ca.pem,cert=c.pem,key=k.pem"
     meeting = read("--rdzv-backend=etcd", "--rdzv-endpoint=e:1", f"--rdzv-conf={tls}").rendezvous
-    assert meeting.etcd_url == "etcds://e:1/torchrun?ca=ca.pem&cert=c.pem&key=k.pem"
+    assert meeting.etcd_url() == "etcds://e:1/torchrun?ca=ca.pem&cert=c.pem&key=k.pem"
+    assert meeting.etcd_url("me:a/b@c").startswith("etcds://me:a%2Fb%40c@e:1/torchrun?")
 
 
 def test_a_number_of_workers_can_be_the_number_of_cores() -> None:

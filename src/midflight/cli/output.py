@@ -14,7 +14,7 @@ from datetime import datetime
 
 from midflight import durations
 from midflight.errors import UsageError
-from midflight.terminal import CLEAR
+from midflight.terminal import CLEAR, in_one_line
 
 FOR_MACHINES = ("json", "yaml", "name")
 FORMATS = ("wide", *FOR_MACHINES)
@@ -59,7 +59,8 @@ def as_yaml(value: object) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [tuple(header), *(tuple(str(cell) for cell in row) for row in rows)]
+    """What others wrote into a cell makes no row of its own."""
+    lines = [tuple(header), *(tuple(in_one_line(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -77,7 +78,8 @@ def section(title: str, header: Sequence[str], rows: Sequence[Sequence[object]])
 def fields(values: Mapping[str, object]) -> str:
     """`Name:  value`, one a line."""
     width = max(len(name) for name in values) + 3
-    return "\n".join(f"{name + ':':<{width}}{value}".rstrip() for name, value in values.items())
+    lines = ((f"{name}:", in_one_line(str(value))) for name, value in values.items())
+    return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in lines)
 
 
 # --- times ----------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ newcomer. Who has the token dials again.
 
 import asyncio
 import resource
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,11 @@ LOOPBACK = ("127.0.0.1", "::1")  # where a thousand members of one machine may d
 HONEST_SECONDS = 1.0  # a handshake takes milliseconds; on a busy machine more
 SAID_AT_ONCE = 20  # lines about refusals in each window
 WINDOW = 10.0  # seconds
+ACCEPTED_AT_ONCE = 16  # and so many errors are reported at once when none can be
+BACKLOG = 2048  # a thousand members may dial at once; one that does not fit waits for seconds
+_READ_AHEAD = 1 << 17  # bytes
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +91,15 @@ class Throttle:
         unsaid, self._unsaid, self._said, self._ends = self._unsaid, 0, 0, None
         if unsaid:
             self._say(f"refused {unsaid:,} more connections within {WINDOW:g} s", "warning")
+
+
+async def answer_at(listener: socket.socket, answer: Answer) -> asyncio.Server:
+    """A server that goes on with other work between the connections that it takes."""
+    server = await asyncio.start_server(
+        answer, sock=listener, limit=_READ_AHEAD, backlog=ACCEPTED_AT_ONCE
+    )
+    listener.listen(BACKLOG)
+    return server
 
 
 def report_accept_errors(throttle: Throttle) -> Callable[[asyncio.AbstractEventLoop, Any], None]:

@@ -8,6 +8,7 @@ we could name; only this user and root can send one.
 import os
 import pwd
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from midflight.protocol.audit import (
 )
 from midflight.protocol.messages import ResizeRequested
 from midflight.sink import Files
+
+_LONGEST_LIST = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class AuditTrail:
         self._run = run
         self._path = path
         self._files = Files(terminal.report_unwritten(path), MOST_BYTES, mode=0o600)
+        self._hosts: Mapping[str, int] | None = None  # as they were last listed
+        self._address = ""  # where the run was last said to go on
         self._asked: dict[int, tuple[float, Client, ResizeRequested]] = {}  # by ticket
 
     def ask_resize(self, client: Client, request: ResizeRequested) -> None:
@@ -60,6 +65,21 @@ class AuditTrail:
     def stop(self, caller: Caller, place: str, reason: str) -> None:
         entry = Entry(f"stop {self._run}", self._run, done=True, reason=reason)
         self._note(time.time(), caller, place, entry)
+
+    def list_hosts(self, client: Client, hosts: Mapping[str, int]) -> None:
+        """Whoever looks for hosts says the same again and again; only a change is noted."""
+        if hosts != self._hosts:
+            self._hosts = hosts
+            listing = ",".join(f"{name}:{slots}" for name, slots in hosts.items())
+            self._note_done(client, f"hosts of {self._run}: {listing:.{_LONGEST_LIST}}")
+
+    def move(self, client: Client, address: str) -> None:
+        if address != self._address:
+            self._address = address
+            self._note_done(client, f"{self._run} goes on at {address:.{_LONGEST_LIST}}")
+
+    def _note_done(self, client: Client, what: str) -> None:
+        self._note(time.time(), client.caller, client.place, Entry(what, self._run, done=True))
 
     def stop_by_signal(self) -> None:
         self.stop(replace(this_process(), pid=None), LOCAL, "by a signal")

@@ -19,8 +19,10 @@ from midflight.deadlines import LONGEST_RESIZE, beat_seconds
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept
+from midflight.terminal import in_one_line
 
 STREAMS = ("stdout", "stderr")
+LONGEST_NAME = 253  # characters, as of a host
 LATEST = 1e11  # seconds since 1970: in the year 5138
 _ABOUT_A_MEMBER = (say.MemberStarted, say.MemberNotStarted, say.MemberExited, say.MemberProbed)
 
@@ -40,7 +42,17 @@ class Placements:
         return member in self._hosts
 
 
+def check_name(hello: say.Hello) -> None:
+    """A name is part of lines that people read, and of tables."""
+    blank = hello.role != "client" and (not hello.name or any(map(str.isspace, hello.name)))
+    if blank or len(hello.name) > LONGEST_NAME or not hello.name.isprintable():
+        wanted = f"a printable name without blanks, of at most {LONGEST_NAME} characters"
+        raise ProtocolError(f"wanted {wanted}, got {hello.name!r:.40}")
+
+
 def check_output(output: say.Output) -> None:
+    if any("\n" in line for line in output.lines):
+        raise ProtocolError("wanted lines of output, got an end of line in one")
     if output.stream not in STREAMS:
         raise ProtocolError(f"wanted {' or '.join(STREAMS)}, got {output.stream!r:.40}")
     if not 0 <= output.at < LATEST:
@@ -93,6 +105,7 @@ class Door:
         finally:
             self.strangers.leave(stranger)
         try:
+            check_name(hello)
             if hello.role == "agent":
                 await self._agent(hello.name, wire)
             elif hello.role == "member":
@@ -100,7 +113,7 @@ class Door:
             else:
                 await self._client(hello.name, wire)
         except (ProtocolError, FrameForged) as error:
-            who = f"{hello.role} {hello.name}"
+            who = in_one_line(f"{hello.role} {hello.name:.{LONGEST_NAME}}")
             self._printer.say(f"closed the connection of {who}: {error}", "warning")
         except ConnectionLost:
             pass  # the peer is gone
@@ -239,8 +252,10 @@ class Door:
                 self._trail.stop(client.caller, client.place, reason)
                 self._shell.dispatch(events.StopAsked(now(), reason, 0 if complete else 1))
             case say.JobLives(address):
+                self._trail.move(client, address)
                 self._shell.elsewhere(address)
             case say.HostsChanged(hosts):
+                self._trail.list_hosts(client, hosts)
                 self._shell.dispatch(events.HostsListed(now(), hosts))
             case _:
                 raise ProtocolError(f"a client may not say {type(message).__name__}")

@@ -89,7 +89,7 @@ class Printer:
     def _log(self, line: str, level: str) -> None:
         least = _LEAST.get(self._dialect.log_level, self._dialect.log_level.lower())
         if _LEVELS.index(level) >= _LEVELS.index(least):
-            terminal.err([f"{level.upper()}:root:{line}"])
+            terminal.err([f"{level.upper()}:root:{terminal.in_one_line(line)}"])
 
     def close(self) -> None:
         """Give the last lines a short while to be written."""

@@ -155,7 +155,7 @@ class KubernetesClient:
             raise Refused(
                 f"`chaos {what}` needs the machine itself: on a cluster there is only kill"
             )
-        jobs.kill(self.connection, namespace, name, instance)
+        jobs.kill(self.connection, namespace, name, instance, self._user)
 
     def prune(self, namespace: str, since: float) -> list[PrunedView]:
         from midflight.kubernetes.verbs import jobs

@@ -29,6 +29,7 @@ ROLE = f"{OURS}/role"  # label of pods: launcher | master | worker | code
 INDEX = f"{OURS}/index"  # label of workers and masters
 ATTEMPT = f"{OURS}/attempt"  # label of pods: which start of that instance it is
 USERNAME = "arena.kubeflow.org/username"  # annotation: who submitted a job, or asked for a change
+REQUEST = f"{OURS}/request"  # annotation of an Event: what somebody asked for
 HOSTS = f"{OURS}/hosts"  # annotation of a launcher: changes with its hostfile, so kubelets look
 RUN_IN = f"{OURS}/run-in"  # annotation of a job: auto | launcher | workers
 SHELL = f"{OURS}/shell"  # annotation of a job: the shell that reads its command

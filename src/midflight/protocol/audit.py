@@ -13,6 +13,7 @@ from typing import Any
 from midflight.protocol.views import time_text
 
 AUDIT = "audit.jsonl"
+TORCHRUN_AUDIT = "torchrun.audit.jsonl"  # in the user's home: torchrun's jobs have no folder
 MOST_BYTES = 16 << 20  # of the file; one older is kept
 LOCAL = "this machine"
 _LONGEST = 100  # characters of a name

@@ -17,6 +17,7 @@ from pathlib import Path
 from midflight.arguments import Parser, count_from, seconds
 from midflight.deadlines import COME_BACK
 from midflight.errors import UsageError
+from midflight.private_file import read_private
 from midflight.protocol.dialect import OWN, Dialect
 from midflight.protocol.job import JobSpec
 from midflight.protocol.tunnel import TLS, check_tls
@@ -168,9 +169,14 @@ def _store(given: Given) -> str | None:
     if given.store:
         raise UsageError("wanted --store or --store-file, got both")
     try:
-        return Path(given.store_file).read_text(encoding="utf-8").strip()
+        url = Path(given.store_file).read_text(encoding="utf-8").strip()
+        if has_password(url):
+            url = read_private(Path(given.store_file), "file", "change the password").decode()
+        return url.strip()
     except (OSError, ValueError) as error:
         raise UsageError(f"--store-file: cannot read {given.store_file}: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"--store-file: {error}") from None
 
 
 def _tls(given: Given, environ: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ supported versions of torch (`PYTHON_WORKS`, `DDP_IS_QUIET`) is decided here too
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +29,7 @@ else:
     GradBucket, PrefixStore, Store, Work = dist.GradBucket, dist.PrefixStore, dist.Store, dist.Work
 
 OLDEST = (2, 6)
+TRANSPORT = "GLOO_DEVICE_TRANSPORT"
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,21 @@ def check() -> None:
             f"torch {torch.__version__} lacks what Midflight needs of it: {names}. Install a torch "
             f"that this Midflight supports ({OLDEST[0]}.{OLDEST[1]} or later), or a newer Midflight"
         )
+    _check_transport(os.environ.get(TRANSPORT))
+
+
+def _check_transport(wanted: str | None) -> None:
+    """gloo reads the variables by itself, in the middle of connecting, and names none of them."""
+    if not wanted:
+        return
+    try:
+        dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")
+    except RuntimeError as error:
+        hint = "its certificates are named by GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY, _CERT, _CA_FILE"
+        raise TorchUnsupported(
+            f"{TRANSPORT}={wanted}, but gloo in torch {torch.__version__} has none ({error}). "
+            f"TCP_TLS wants a torch built with USE_GLOO_WITH_OPENSSL; {hint}. Without TLS, unset it"
+        ) from None
 
 
 def missing() -> list[Interface]:

@@ -9,7 +9,9 @@ allows, two seconds by default.
 import math
 import time
 from base64 import b64decode
-from functools import partial
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from midflight.errors import Conflict, LeaseEnded, StoreUnavailable
 from midflight.store.checks import (
@@ -25,19 +27,42 @@ from midflight.store.etcd_writes import Writes, text
 from midflight.store.http_client import Json
 from midflight.store.interface import Entry, Lease, Snapshot, Store
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+Work: TypeAlias = Callable[Concatenate["EtcdStore", P], T]
+
+
+def understood(work: Work[P, T]) -> Work[P, T]:
+    """An answer of another form than etcd's is an error of ours: a proxy may have given it."""
+
+    @wraps(work)
+    def checked(self: "EtcdStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return work(self, *args, **kwargs)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            text = f"{self.address} answered what no etcd would ({error!r:.200})"
+            raise StoreUnavailable(text) from None
+
+    return checked
+
 
 class EtcdStore(Store):
     """See `interface.Store`."""
 
     def __init__(self, address: EtcdAddress, *, patience: float = 10.0) -> None:
+        self.address = address
         self._gateway = Gateway(address, patience)
         self._root = f"/{address.prefix}/".encode()
         self._writes = Writes(self._gateway, end_of_prefix(self._root))
 
+    @understood
     def get(self, key: str) -> Entry | None:
         answer = self._gateway.call("/v3/kv/range", {"key": text(self._root + encode_key(key))})
         return self._entry(answer["kvs"][0]) if "kvs" in answer else None
 
+    @understood
     def put(
         self, key: str, value: bytes, *, expect: int | None, lease: Lease | None = None
     ) -> Entry:
@@ -46,10 +71,12 @@ class EtcdStore(Store):
         put = {"key": text(raw), "value": text(value), "lease": str(lease.id if lease else 0)}
         return Entry(key, value, self._commit(key, {"request_put": put}, expect, lease))
 
+    @understood
     def delete(self, key: str, *, expect: int | None) -> None:
         delete = {"key": text(self._root + encode_key(key))}
         self._commit(key, {"request_delete_range": delete}, expect, None)
 
+    @understood
     def watch(
         self, prefix: str, *, after: Snapshot | None = None, timeout: float = 0.0
     ) -> Snapshot:
@@ -61,6 +88,7 @@ class EtcdStore(Store):
             create = self._range(prefix) | {"start_revision": str(current.revision + 1)}
             self._gateway.await_event(create, deadline)
 
+    @understood
     def lease(self, ttl: float) -> Lease:
         check_ttl(ttl)
         # Safe to repeat: a lease granted to nobody runs out.
@@ -72,11 +100,13 @@ class EtcdStore(Store):
     def close(self) -> None:
         self._gateway.close()
 
+    @understood
     def _renew(self, lease: int) -> None:
         answer = self._gateway.call("/v3/lease/keepalive", {"ID": str(lease)})["result"]
         if int(answer.get("TTL", 0)) <= 0:
             raise _ended(self._gateway, lease)
 
+    @understood
     def _release(self, lease: int) -> None:
         try:
             self._gateway.call("/v3/lease/revoke", {"ID": str(lease)})
@@ -96,7 +126,8 @@ class EtcdStore(Store):
                 f"{self._gateway.address}: lost its record of this client; try again"
             ) from error
         if not outcome.held:
-            assert expect is not None
+            if expect is None:
+                raise ValueError("a comparison failed that nobody has asked for")
             raise Conflict(
                 key, expect, None if outcome.current is None else self._entry(outcome.current)
             )

@@ -218,7 +218,7 @@ def _shut(connection: Connection) -> None:
 def decode(text: bytes) -> Json:
     try:
         answer = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise http.client.HTTPException("an answer that is not JSON") from error
     if not isinstance(answer, dict):
         raise http.client.HTTPException("an answer that is not JSON object")

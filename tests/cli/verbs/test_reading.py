@@ -136,9 +136,10 @@ def test_events_say_who_asked_for_what(
     lines = [said | {"about": about, "outcome": "done"} for about in ("default/a", "lab/b", "n")]
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
     (tmp_path / "audit.jsonl").write_text(f'{text}{{"at": "cut o')
+    (tmp_path / "torchrun.audit.jsonl").write_text(f"{json.dumps(run | {'about': 'b'})}\n")
     monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    for words, count in ((["-A"], 4), (["-n", "lab"], 1), (["a"], 2), (["b"], 0)):
+    for words, count in ((["-A"], 5), (["-n", "lab"], 1), (["a"], 2), (["b"], 1)):
         assert cli.main(["events", "--who", "-o", "json", *words]) == 0
         assert len(json.loads(capsys.readouterr().out)) == count
     assert cli.main(["events", "--who", "a"]) == 0

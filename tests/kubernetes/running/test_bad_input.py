@@ -267,3 +267,25 @@ def test_a_scale_object_without_its_job_says_so_and_does_nothing(jobs: Jobs):
     jobs.scale_out("short", "late", 1)
     ended = jobs.wait_scaled("ScaleOut", "late")
     assert "SUCCEEDED" in condition(ended, "ScaleFailed")["message"]
+
+
+def test_statuses_that_somebody_made_up_neither_end_nor_depose_the_operator(
+    jobs: Jobs, operators: Operators
+):
+    jobs.idle("bumped", workers=1)
+    state = jobs.wait_workers("bumped", 1)["status"]["midflight"]
+    leader, log = operators.leader, operators.log(operators.leader)
+    led = log.read_text().count(" leads")
+    jobs.scale_out("nobody", "lost", 1, timeout=2)
+    damaged = {"conditions": [{"type": "ScaleFailed", "status": "True"}]}
+    path = jobs.cluster.path("ScaleOut", jobs.namespace, "lost")
+    jobs.cluster.api.call("PATCH", f"{path}/status", {"status": damaged}, MERGE)
+    jobs.wait_scaled("ScaleOut", "lost")
+    path = jobs.cluster.path(JOB, jobs.namespace, "bumped")
+    for version in range(state["version"] + 5, state["version"] + 50, 5):
+        raised = {"midflight": {"version": version}}
+        jobs.cluster.api.call("PATCH", f"{path}/status", {"status": raised}, MERGE)
+    jobs.set_replicas("bumped", 2)
+    jobs.wait_workers("bumped", 2)
+    assert operators.leader == leader and operators.process(leader).running()
+    assert log.read_text().count(" leads") == led

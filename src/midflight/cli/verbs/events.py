@@ -14,9 +14,10 @@ from midflight.cli.job_tables import event_row
 from midflight.cli.output import table
 from midflight.errors import NotFound
 from midflight.home import home
-from midflight.protocol.audit import AUDIT
+from midflight.protocol.audit import AUDIT, TORCHRUN_AUDIT
 
 _COLUMNS = ("SOURCE", "TYPE", "AGE", "MESSAGE")
+_KEYS = ("at", "about", "what")  # without which a line says nothing
 _WHO = ("at", "user", "pid", "from", "what", "outcome", "reason")
 
 
@@ -49,19 +50,23 @@ def _show_who(options: Namespace) -> int:
 def _here(options: Namespace) -> list[dict[str, Any]]:
     """From the files of the server and of the runs: they are this user's, and need no server."""
     root = home(os.environ)
-    found = [said for said in _requests(root) if _is_meant(said["about"], options)]
+    found = [said for said in requests_in(root) if _is_meant(said["about"], options)]
     if not options.said_namespace:  # a run has none
         for folder in sorted(root.glob(f"runs/{options.job or '*'}")):
-            found += _requests(folder)
+            found += requests_in(folder)
+        jobs_of_torchrun = requests_in(root, TORCHRUN_AUDIT)
+        found += [said for said in jobs_of_torchrun if options.job in ("", said["about"])]
     return sorted(found, key=lambda said: str(said["at"]))
 
 
-def _requests(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in (folder / f"{AUDIT}.1", folder / AUDIT):
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+def requests_in(folder: Path, name: str = AUDIT) -> Iterator[dict[str, Any]]:
+    for path in (folder / f"{name}.1", folder / name):
+        lines = path.read_text("utf-8", "replace").split("\n") if path.exists() else []
         for line in lines:
-            with contextlib.suppress(ValueError):  # the last one of a full disk
-                yield json.loads(line)
+            with contextlib.suppress(ValueError, RecursionError):  # the last one of a full disk
+                said = json.loads(line)
+                if isinstance(said, dict) and all(isinstance(said.get(k), str) for k in _KEYS):
+                    yield said
 
 
 def _is_meant(about: str, options: Namespace) -> bool:

@@ -2,11 +2,13 @@
 
 The paths and methods are KungFu's: GET, PUT, POST (reset) and DELETE on the endpoint, and /stop.
 Beyond that every change has a version, told as ETag, so that a writer can say which one it has
-seen (If-Match); what is invalid is refused with 4xx and one line; and a token can be asked for.
+seen (If-Match); what is invalid is refused with 4xx and one line; and a token can be asked for,
+before anything but the headers is read. Callers who have not shown it are bounded.
 One launcher follows a store: it says so with each request (X-Runner), and another one is refused.
 It listens on loopback unless told otherwise.
 """
 
+import contextlib
 import hmac
 import secrets
 import socket
@@ -14,15 +16,19 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from midflight.compat.kungfu.cluster import Cluster, loads
+from midflight.coordinator.admission import Stranger, Strangers
 from midflight.errors import UsageError
 from midflight.run.addresses import join_address
 
 LARGEST_BODY = 1 << 20
+MOST_STRANGERS = 64  # connections whose caller has not shown the token; each has a thread
+_UNWANTED = 1 << 16  # bytes of a body that nobody wants, so that its sender reads why
 FOLLOWED_SECONDS = 3.0  # after the last request of the launcher that follows, another one may
 _IDLE_SECONDS = 10.0  # for a caller that says nothing
 _POLL_SECONDS = 0.05  # in which a stop is noticed
@@ -117,6 +123,9 @@ class ConfigServer(ThreadingHTTPServer):
         self.store = store or ConfigStore()
         self.endpoint = endpoint
         self.token = token
+        self._door = threading.Lock()
+        self._strangers = Strangers(MOST_STRANGERS)
+        self._callers: dict[Any, Stranger] = {}  # by connection
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -136,10 +145,37 @@ class ConfigServer(ThreadingHTTPServer):
         """Answers that are on their way are still given. Returns at once."""
         threading.Thread(target=self.shutdown, daemon=True).start()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._door:
+            now, drop = time.monotonic(), partial(_hang_up, request)
+            stranger = self._strangers.admit(client_address[0], now, drop)
+            if stranger is not None:
+                self._callers[request] = stranger
+        if stranger is None:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def know(self, request: Any) -> None:
+        """Its caller has shown the token, or is gone."""
+        with self._door:
+            if (stranger := self._callers.pop(request, None)) is not None:
+                self._strangers.leave(stranger)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.know(request)
+        super().shutdown_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that hangs up is no news."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Whoever reads from it stops at once."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -168,8 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answered(self, action: Any) -> None:
         """Every request ends with one answer; errors are one line."""
         try:
-            body = self._body()
             self._check_token()
+            body = self._body()
             if runner := self.headers.get("X-Runner"):
                 self.server.store.follow(runner, time.monotonic())
             path = self.path.partition("?")[0]
@@ -214,22 +250,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _body(self) -> bytes:
         """What the caller sends; read in any case, so that the line stays usable."""
+        try:
+            return self.rfile.read(self._length())
+        except Rejected:
+            self.close_connection = True
+            raise
+
+    def _length(self) -> int:
         length = self.headers.get("Content-Length")
         if length is None:
             if self.command == "PUT" or self.headers.get("Transfer-Encoding"):
-                self.close_connection = True
                 raise Rejected(HTTPStatus.LENGTH_REQUIRED, "say how long it is (Content-Length)")
-            return b""
-        if not length.isdecimal():
-            self.close_connection = True
+            return 0
+        if not (length.isascii() and length.isdecimal()):
             raise Rejected(HTTPStatus.BAD_REQUEST, f"Content-Length is no number: {length!r:.40}")
         if len(length) > 18 or int(length) > LARGEST_BODY:
-            self.close_connection = True
             raise Rejected(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"{length:.40} bytes are too many, at most {LARGEST_BODY} are read",
             )
-        return self.rfile.read(int(length))
+        return int(length)
 
     def _check_token(self) -> None:
         token = self.server.token
@@ -237,8 +277,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         scheme, _, given = self.headers.get("Authorization", "").partition(" ")
         known = hmac.compare_digest(given.strip().encode("latin-1", "replace"), token)
-        if scheme.lower() != "bearer" or not known:
+        if scheme.lower() == "bearer" and known:
+            self.server.know(self.connection)
+        else:
+            self._unwanted()
             raise Rejected(HTTPStatus.UNAUTHORIZED, "wanted Authorization: Bearer TOKEN")
+
+    def _unwanted(self) -> None:
+        """Passes over a short body, since the answer is lost if something is left unread."""
+        self.close_connection = True
+        with contextlib.suppress(Rejected):
+            self.rfile.read(min(self._length(), _UNWANTED))
 
     def _answer(self, status: HTTPStatus, body: bytes = b"", held: Held | None = None) -> None:
         self.send_response(status)

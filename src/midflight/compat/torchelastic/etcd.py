@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import functools
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Node
@@ -22,11 +23,20 @@ from midflight.console import say
 from midflight.coordinator.core.state import Phase, State, initial
 from midflight.coordinator.saved_state import Saving, forget
 from midflight.coordinator.shell import now
-from midflight.errors import Conflict, LeaseEnded, MidflightError, StoreError, StoreUnavailable
+from midflight.errors import (
+    Conflict,
+    LeaseEnded,
+    MidflightError,
+    StoreError,
+    StoreUnavailable,
+    UsageError,
+)
+from midflight.private_file import read_private
 from midflight.protocol import codec
 from midflight.store.interface import Lease, Store
 from midflight.store.urls import open_store
 
+LOGIN_FILE = "MIDFLIGHT_ETCD_LOGIN_FILE"
 _PATIENCE = 10.0  # seconds for one call
 _PAUSE = 0.1
 _REFUSED_OFTEN = 3  # looks
@@ -44,8 +54,9 @@ class Chair:
 
 
 class EtcdMeeting:
-    def __init__(self, rendezvous: Rendezvous) -> None:
+    def __init__(self, rendezvous: Rendezvous, environ: Mapping[str, str]) -> None:
         self._rendezvous = rendezvous
+        self._login_file = rendezvous.config.get("login_file") or environ.get(LOGIN_FILE)
         self._ttl = max(2.0, min(rendezvous.lease, 60.0))
         self._key = rendezvous.run_id
         self._store: Store | None = None
@@ -64,7 +75,8 @@ class EtcdMeeting:
         self._door = address_of(listener, identity.address)
         try:
             patience = min(_PATIENCE, self._rendezvous.join_timeout)
-            self._store = open_store(self._rendezvous.etcd_url, patience=patience)
+            url = self._rendezvous.etcd_url(self._login())
+            self._store = open_store(url, patience=patience)
             self._secret = await asyncio.to_thread(self._agree_on_secret)
             await asyncio.to_thread(self._register)
         except StoreUnavailable as error:
@@ -73,6 +85,16 @@ class EtcdMeeting:
             ) from None
         self._renewing = asyncio.create_task(self._renew())
         return Arrival(self._secret, listener, self._door)
+
+    def _login(self) -> str:
+        """USER:PASSWORD; "" where etcd asks for none."""
+        if not self._login_file:
+            return ""
+        login = read_private(Path(self._login_file), "login file", "change the password")
+        user, colon, _ = (text := login.decode(errors="replace").strip()).partition(":")
+        if not user or not colon or "\n" in text:
+            raise UsageError(f"the login file {self._login_file} wants one line, USER:PASSWORD")
+        return text
 
     def _agree_on_secret(self) -> bytes:
         assert self._store is not None

@@ -8,9 +8,11 @@ starts from there.
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from midflight import async_timeout
+from midflight.coordinator.audit import AuditTrail
 from midflight.coordinator.connections import Door
 from midflight.coordinator.core import events
 from midflight.coordinator.core.state import Phase, State
@@ -70,15 +72,18 @@ class Hosted:
         state: State,
         secret: bytes,
         make_saving: Callable[[Peers], Saves],
+        audit: Path | None = None,
         *,
         tls: bool = False,
     ) -> None:
+        """`audit`: the file that says who asked for what; None: nobody keeps it."""
+        self._trail = AuditTrail(state.spec.name, audit)
         self._printer = Printer(state.spec, verbose=False)
         peers = Peers()
         self.make_saving = make_saving
         self._saving = make_saving(peers)
         self.shell = Shell(state, peers, self._saving, self._printer)
-        self.door = Door(self.shell, secret, self._printer, tls=tls)
+        self.door = Door(self.shell, secret, self._printer, self._trail, tls=tls)
         self._tasks = [
             asyncio.create_task(self.shell.tick()),
             asyncio.create_task(self.shell.save()),
@@ -95,6 +100,7 @@ class Hosted:
         if self._closed in done:
             return None
         code = self.shell.over.result()
+        self._trail.close()
         return None if code == REPLACED else code
 
     @property
@@ -127,6 +133,7 @@ class Hosted:
             self._closed.set_result(None)
         for task in self._tasks:
             task.cancel()
+        self._trail.close()
         peers = self.shell.peers
         for wire in (*peers.agents.values(), *peers.members.values(), *peers.clients.values()):
             wire.abort()

@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from midflight import terminal
+from midflight import descriptors, terminal
 from midflight.compat.torchelastic.c10d import C10dMeeting
 from midflight.compat.torchelastic.environment import threads_are_set
 from midflight.compat.torchelastic.failures import first_of, line_of, pass_on, summary
@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     options = parse(argv, os.environ)
+    descriptors.raise_limit()
     for note in options.notes:
         say(f"warning: {note}")
     if threads_are_set(os.environ, options):
@@ -62,7 +63,7 @@ def _meeting(options: Options) -> Meeting:
     if options.rendezvous.backend == "etcd":
         from midflight.compat.torchelastic.etcd import EtcdMeeting  # its http is slow to load
 
-        return EtcdMeeting(options.rendezvous)
+        return EtcdMeeting(options.rendezvous, dict(os.environ))
     return C10dMeeting(options.rendezvous, dict(os.environ))
 
 

@@ -34,11 +34,14 @@ from midflight.compat.torchelastic.relay import Relay, Seat
 from midflight.compat.torchelastic.signpost import Signpost
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
+from midflight.coordinator.admission import Throttle, answer_at, report_accept_errors
 from midflight.coordinator.core.state import State
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saves, read
 from midflight.coordinator.shell import now
 from midflight.errors import HandshakeRefused, MidflightError, Unreachable, UsageError
+from midflight.home import home, make_private
+from midflight.protocol.audit import TORCHRUN_AUDIT
 from midflight.protocol.messages import KeepState, StartMember
 from midflight.protocol.tunnel import TLS
 
@@ -78,7 +81,10 @@ class TorchrunNode:
 
     async def run(self) -> int:
         """The exit code, once everything is gone."""
-        self._job_code = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._job_code = loop.create_future()
+        throttle = Throttle(lambda line, level: say(f"{level}: {line}"))
+        loop.set_exception_handler(report_accept_errors(throttle))
         relay = Relay(self.seat)
         try:
             self._rounds.attempt()
@@ -194,7 +200,8 @@ class TorchrunNode:
     def host(
         self, state: State, make_saving: Callable[[Peers], Saves], lost: Iterable[str]
     ) -> Hosted:
-        hosted = Hosted(state, self.secret, make_saving, tls=self._environ.get(TLS) == "1")
+        tls = self._environ.get(TLS) == "1"
+        hosted = Hosted(state, self.secret, make_saving, audit_file(self._environ), tls=tls)
         self.hosted = hosted
         for name in lost:
             hosted.lose_host(name)
@@ -210,10 +217,7 @@ class TorchrunNode:
             self._job_code.set_result(code)
 
     async def _listen(self, listener: socket.socket) -> None:
-        server = await asyncio.start_server(
-            self._answer, sock=listener, limit=1 << 17, backlog=2048
-        )
-        self._servers.append(server)
+        self._servers.append(await answer_at(listener, self._answer))
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.hosted is not None:
@@ -354,6 +358,16 @@ class Rounds:
     def _say(self, line: str) -> None:
         if self._told:
             terminal.err([f"INFO {datetime.now():%Y-%m-%d %H:%M:%S,%f}"[:-3] + f" {line}"])
+
+
+def audit_file(environ: Mapping[str, str]) -> Path | None:
+    """Of all jobs of this user's whose coordinator is here; None without a home to write to."""
+    folder = home(environ)
+    try:
+        make_private(folder)
+    except (OSError, MidflightError):
+        return None
+    return folder / TORCHRUN_AUDIT if os.access(folder, os.W_OK) else None
 
 
 def make_name(rank: int | None) -> str:

@@ -8,6 +8,7 @@ the launcher before torchrun; anything else is static. `c10d` and `midflight` ar
 import re
 import uuid
 from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
 
 from midflight.errors import UsageError
 from midflight.store.etcd_address import Endpoint
@@ -22,6 +23,7 @@ LEASE = 5.0
 _READ = {
     *("last_call_timeout", "join_timeout", "timeout", "is_host", "store_type"),
     *("keep_alive_interval", "keep_alive_max_attempt", "protocol", "cacert", "cert", "key"),
+    "login_file",
 }
 # Times of steps that do not exist here.
 _NOT_NEEDED = {"close_timeout", "heartbeat_timeout", "read_timeout", "rank", "use_libuv"}
@@ -62,16 +64,16 @@ class Rendezvous:
             return None if not text else text[0] in "1ty"
         raise UsageError(f"--rdzv-conf is_host wants true or false, got {text!r}")
 
-    @property
-    def etcd_url(self) -> str:
+    def etcd_url(self, login: str = "") -> str:
+        """`login`: USER:PASSWORD, if etcd asks for one."""
+        user, colon, password = login.partition(":")
+        who = f"{quote(user, safe='')}{colon}{quote(password, safe='')}@" if login else ""
         hosts = ",".join(map(str, self.endpoints))
         if self.config.get("protocol", "http") != "https":
-            return f"etcd://{hosts}/torchrun"
+            return f"etcd://{who}{hosts}/torchrun"
         names = {"cacert": "ca", "cert": "cert", "key": "key"}
-        files = "&".join(
-            f"{to}={self.config[name]}" for name, to in names.items() if name in self.config
-        )
-        return f"etcds://{hosts}/torchrun" + (f"?{files}" if files else "")
+        files = {to: self.config[name] for name, to in names.items() if name in self.config}
+        return f"etcds://{who}{hosts}/torchrun" + (f"?{urlencode(files)}" if files else "")
 
     def _seconds(self, key: str, default: float) -> float:
         text = self.config.get(key)

@@ -60,8 +60,8 @@ def _of_user(folder: Path) -> bytes:
     """Made once; whoever comes second takes what the first has made."""
     path = folder / "torchrun.token"
     try:
-        if not path.exists():
-            make_private(folder)
+        make_private(folder)
+        if not os.path.lexists(path):
             handle, temporary = tempfile.mkstemp(dir=folder, prefix=".torchrun.")  # 0600
             with os.fdopen(handle, "w") as file:
                 file.write(secrets.token_hex(32) + "\n")

@@ -8,13 +8,12 @@ while a node is missing and no worker has the port.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from midflight.compat.torchelastic.places import listen
+from midflight.coordinator.admission import Answer, answer_at
 
 _LOOK_SECONDS = 0.5
-
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Signpost:
@@ -23,7 +22,7 @@ class Signpost:
         self._server: asyncio.Server | None = None
 
     async def stand(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._answer, sock=listener)
+        self._server = await answer_at(listener, self._answer)
 
     async def stand_again(self, place: tuple[str, int], is_needed: Callable[[], bool]) -> None:
         """Whenever it is needed, for as long as the node is there."""

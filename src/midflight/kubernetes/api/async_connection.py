@@ -7,7 +7,7 @@ too late is not done.
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx2
 from lightkube import AsyncClient
@@ -21,10 +21,14 @@ from midflight.kubernetes.api.fair_gate import FairGate
 from midflight.kubernetes.api.paths import APIS, is_namespaced, plural
 
 Object = dict[str, Any]
+T = TypeVar("T")
 SECONDS = 20.0  # for an answer
 AT_ONCE = 24  # requests, of all jobs together; more would only wait elsewhere, and time out there
 SHARE = 16  # of those, of the jobs of one namespace
-_CHUNK = 500
+# Objects in an answer to a list. Each may have 1.5 MB, and an answer is in memory as a whole:
+# with pages of 500 a few hundred large objects of one tenant were more than the operator has.
+_PAGE = 10
+_PAGE_OF_PODS = 50  # there are many, and the API server knows their fields
 
 
 def _resource(kind: str, api: str = "") -> Any:
@@ -63,16 +67,24 @@ class AsyncConnection:
             return None
 
     async def list(
-        self, kind: str, namespace: str, labels: dict[str, str] | None = None
-    ) -> tuple[list[Object], str]:
-        """All of them, and the version of the list, to watch from."""
-        found: list[Object] = []
+        self,
+        kind: str,
+        namespace: str,
+        labels: dict[str, str] | None,
+        keep: Callable[[Object], T],
+    ) -> tuple[list[T], str]:
+        """What is kept of each, and the version of the list, to watch from.
+
+        `keep` is given each object as it arrives, so that all of them are never there at once.
+        """
+        found: list[T] = []
         resource = _resource(kind)
+        page = _PAGE_OF_PODS if kind == "Pod" else _PAGE
         self.requests += 1
         try:
-            answer = self._client.list(resource, **_where(kind, namespace, labels, _CHUNK))
+            answer = self._client.list(resource, **_where(kind, namespace, labels, page))
             async for each in answer:
-                found.append({**each, "apiVersion": APIS.get(kind, "v1"), "kind": kind})
+                found.append(keep({**each, "apiVersion": APIS.get(kind, "v1"), "kind": kind}))
             return found, answer.resourceVersion
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise from_lightkube(error) from None

@@ -20,6 +20,7 @@ from midflight.kubeconfig import Settings
 from midflight.kubernetes import names
 
 OLDEST = (1, 20)
+_LONGEST = 2000  # characters of what an API server says
 
 
 class NoSuchKind(NotFound):
@@ -55,7 +56,7 @@ def status_of(body: bytes) -> dict[str, Any]:
     """The Status object in an answer, {} if it is something else."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) and found.get("kind") == "Status" else {}
 
@@ -63,7 +64,8 @@ def status_of(body: bytes) -> dict[str, Any]:
 def from_answer(code: int, body: bytes, what: str, settings: Settings) -> MidflightError:
     """`what`: what was asked for, as in "list trainingjobs"."""
     status = status_of(body)
-    said = one_line(str(status.get("message") or body[:200].decode(errors="replace")))
+    text = str(status.get("message") or body[:200].decode(errors="replace"))
+    said = one_line(text)[:_LONGEST] or f"it does not say why ({code})"
     if code == 401:
         return Refused(
             f"{settings.server} does not know you (401): log in again, or look at the user "
@@ -72,7 +74,8 @@ def from_answer(code: int, body: bytes, what: str, settings: Settings) -> Midfli
     if code == 403:
         return _forbidden(said, what)
     if code == 404:
-        if (status.get("details") or {}).get("name"):
+        details = status.get("details")
+        if isinstance(details, dict) and details.get("name"):
             return NotFound(said)
         return NoSuchKind(f"{settings.server} cannot {what}: it knows no such resource")
     return _other(code, status, said, what, settings)

@@ -24,7 +24,11 @@ _LOGIN_API = "client.authentication.k8s.io/"
 
 def read(paths: Sequence[str], context: str = "") -> Settings:
     """The named context of these files, or the current one."""
-    return select(_merged(paths), os.pathsep.join(paths), context)
+    try:
+        return select(_merged(paths), os.pathsep.join(paths), context)
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        source = os.pathsep.join(paths)
+        raise UsageError(f"{source} is no kubeconfig: {error!s:.200}") from None
 
 
 def for_lightkube(settings: Settings) -> "SingleConfig":

@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from midflight.kubernetes import names
@@ -14,6 +15,7 @@ from midflight.kubernetes.operator.event_recorder import EventRecorder
 from midflight.kubernetes.operator.informer import Informer, JobIndex, Key
 from midflight.kubernetes.operator.metrics import Metrics
 from midflight.kubernetes.resources.pod import Pod, node_answers, read_pod
+from midflight.kubernetes.resources.reduction import reduce
 
 PASSES = 48  # over jobs, at a time
 SHARE = 8  # of those, over the jobs of one namespace
@@ -38,18 +40,20 @@ class Cache:
         self._passes = FairGate(PASSES, SHARE)
         self.recorder = EventRecorder(api, self.clock)
         self.metrics = Metrics()
+        self.on_scaler: Callable[[Object], None] = lambda scaler: None  # that is new or changed
+        self.on_job_gone: Callable[[Key], None] = lambda key: None
         self.pods: JobIndex[Pod] = JobIndex(lambda pod: pod.job, wake)
         self.scalers: dict[str, JobIndex[Object]] = {
             kind: JobIndex(scale_requests.job_of, wake) for kind in (names.SCALEOUT, names.SCALEIN)
         }
         self._jobs = {
-            kind: Informer(api, kind, namespace, slim, lambda key, _: wake(key)) for kind in kinds
+            kind: Informer(api, kind, namespace, reduce, self._job_changed) for kind in kinds
         }
         self._pods: Informer[Pod] = Informer(
             api, "Pod", namespace, read_pod, self.pods.update, OURS
         )
         self._scalers = {
-            kind: Informer(api, kind, namespace, slim, index.update)
+            kind: Informer(api, kind, namespace, reduce, partial(self._scaler_changed, index))
             for kind, index in self.scalers.items()
         }
         self._by_kind: dict[str, Informer[Any]] = {
@@ -97,6 +101,16 @@ class Cache:
         """A ScaleOut and a ScaleIn may have the same name."""
         return [each for index in self.scalers.values() for each in index.of(job).values()]
 
+    def _job_changed(self, key: Key, obj: Object | None) -> None:
+        if obj is None:
+            self.on_job_gone(key)
+        self._wake(key)
+
+    def _scaler_changed(self, index: JobIndex[Object], key: Key, scaler: Object | None) -> None:
+        index.update(key, scaler)
+        if scaler is not None:
+            self.on_scaler(scaler)
+
     def _node_changed(self, key: Key, answers: bool | None) -> None:
         _, name = key
         silent = not answers  # or gone
@@ -106,9 +120,3 @@ class Cache:
         for pod in self._pods.items.values():
             if pod.node == name:
                 self._wake((pod.namespace, pod.job))
-
-
-def slim(obj: Object) -> Object:
-    """Without what nobody here reads."""
-    meta = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {**obj, "metadata": meta}

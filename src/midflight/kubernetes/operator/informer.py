@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from midflight import backoff
@@ -22,6 +23,13 @@ Key = tuple[str, str]  # namespace, name
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 log = logging.getLogger("midflight.operator")
+
+
+@dataclass(frozen=True)
+class _Read(Generic[T]):
+    key: Key
+    version: int
+    item: T | None
 
 
 class Informer(Generic[T]):
@@ -64,25 +72,33 @@ class Informer(Generic[T]):
         The watch may have been faster, and may have said more by now: of an object that it does
         not have any more, whatever is older than the newest change.
         """
-        key = _key(obj)
-        if _version(obj) <= self._versions.get(key, self._newest):
+        if _version(obj) <= self._versions.get(_key(obj), self._newest):
             return
-        self._versions[key] = _version(obj)
-        self.items[key] = self._keep(obj)
-        self._changed(key, self.items[key])
+        self._store(obj)
 
     async def _list(self) -> None:
-        found, self._version = await self._api.list(self.kind, self._namespace, self._labels)
-        fresh = {_key(obj): self._keep(obj) for obj in found}
+        found, self._version = await self._api.list(
+            self.kind, self._namespace, self._labels, self._read
+        )
+        fresh = {each.key: each.item for each in found if each.item is not None}
         gone = self.items.keys() - fresh.keys()
         self.items = fresh
-        self._versions = {_key(obj): _version(obj) for obj in found}
+        self._versions = {each.key: each.version for each in found if each.key in fresh}
         self._newest = max([*self._versions.values(), _number(self._version)])
         self.synced.set()
         for key, item in fresh.items():
             self._changed(key, item)
         for key in gone:
             self._changed(key, None)
+
+    def _read(self, obj: Object) -> "_Read[T]":
+        """Without an item, if there is no reading it: one object must not end the informer."""
+        item = None
+        try:
+            item = self._keep(obj)
+        except Exception:  # whatever is wrong with it, the others must be seen
+            log.exception("a bug: the %s %s/%s is not seen", self.kind, *_key(obj))
+        return _Read(_key(obj), _version(obj), item)
 
     async def _follow(self) -> None:
         changes = self._api.watch(self.kind, self._namespace, self._version, self._labels)
@@ -100,14 +116,22 @@ class Informer(Generic[T]):
         key = _key(obj)
         self._newest = max(self._newest, _version(obj))
         if what == "DELETED":
-            self.items.pop(key, None)
-            self._versions.pop(key, None)
+            self._drop(key)
         elif what in ("ADDED", "MODIFIED"):
-            self.items[key] = self._keep(obj)
-            self._versions[key] = _version(obj)
-        else:
-            return  # a bookmark
-        self._changed(key, self.items.get(key))
+            self._store(obj)
+
+    def _store(self, obj: Object) -> None:
+        read = self._read(obj)
+        if read.item is None:
+            self._drop(read.key)
+            return
+        self.items[read.key], self._versions[read.key] = read.item, read.version
+        self._changed(read.key, read.item)
+
+    def _drop(self, key: Key) -> None:
+        self.items.pop(key, None)
+        self._versions.pop(key, None)
+        self._changed(key, None)
 
 
 class JobIndex(Generic[T]):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from midflight.backends.loop import Loop
-from midflight.backends.place import Tell
+from midflight.backends.place import Deposed, Tell
 from midflight.errors import Exists, JobFailed, MidflightError, NotFound, Unreachable
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection
@@ -25,7 +25,7 @@ from midflight.kubernetes.operator.informer import Key
 from midflight.kubernetes.operator.leader_election import LeaderElection, NotLeader
 from midflight.kubernetes.operator.metrics import Figures, Metrics
 from midflight.kubernetes.operator.place import KubernetesPlace
-from midflight.kubernetes.operator.scale_objects import UnclaimedScalers
+from midflight.kubernetes.operator.unclaimed import UnclaimedScalers
 from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.resources.labels import is_ours
 
@@ -121,9 +121,7 @@ class Manager:
         for job in self._cache.jobs():
             self._start(*job)
         assert self._unclaimed is not None
-        for index in self._cache.scalers.values():
-            for key in index.jobs():
-                self._unclaimed.note(key)
+        self._unclaimed.begin()
 
     def metrics(self) -> str:
         known = self._cache.metrics if self._cache is not None else Metrics()
@@ -159,8 +157,6 @@ class Manager:
             return
         for kind in self._cache.kinds_of(key):
             self._start(kind, *key)
-        if self._unclaimed is not None:
-            self._unclaimed.note(key)
         for kind in (names.TRAININGJOB, names.PYTORCHJOB):
             if (loop := self._loops.get((kind, *key))) is not None:
                 loop.wake("/".join(key))
@@ -183,9 +179,19 @@ class Manager:
         self._failures += loop.failures
         if task.cancelled():
             return
-        if (error := task.exception()) is not None and not self._broken.done():
-            self._broken.set_exception(error)
-        elif self._open and self._cache is not None:  # it may have come back meanwhile
+        error = task.exception()
+        if isinstance(error, Deposed | Unreachable):
+            if not self._broken.done():
+                self._broken.set_exception(error)
+        elif error is not None:  # whatever one job's object says, the others must go on
+            log.error("a bug: %s/%s is not reconciled", *identity[1:], exc_info=error)
+            asyncio.get_running_loop().call_later(LONGEST_PAUSE, self._start_again, identity)
+        else:
+            self._start_again(identity)
+
+    def _start_again(self, identity: tuple[str, str, str]) -> None:
+        """If it is there: it may have come back meanwhile."""
+        if self._open and self._cache is not None:
             kind, *key = identity
             if kind in self._cache.kinds_of((key[0], key[1])):
                 self._start(*identity)

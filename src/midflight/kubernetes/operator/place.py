@@ -2,7 +2,7 @@
 
 Each pass begins with the object as it is now: whether it is ours to reconcile, what its spec says,
 and what is requested (`decision.py`). The state is saved in the object's status, where its version
-tells an operator that no longer leads that another one writes. `executor.py` carries out.
+tells that somebody else has written it, too; then it is read again. `executor.py` carries out.
 """
 
 import contextlib
@@ -27,7 +27,6 @@ from midflight.kubernetes.operator.cache import Cache
 from midflight.kubernetes.operator.decision import Decision
 from midflight.kubernetes.operator.event_recorder import on_job_without_pod, with_last_words
 from midflight.kubernetes.operator.executor import Executor
-from midflight.kubernetes.operator.leader_election import NotLeader
 from midflight.kubernetes.operator.observed import Observed, Pods
 from midflight.kubernetes.operator.remarks import remarks
 from midflight.kubernetes.resources import replicas, status, summary
@@ -36,6 +35,7 @@ from midflight.kubernetes.resources.job_spec import spec_of
 FOREGROUND = "foregroundDeletion"  # while the cluster deletes what belongs to an object
 PATIENCE = 3.0  # seconds
 HOPELESS = 5  # passes in a row that failed, after which a job that is deleted is let go as it is
+ANOTHERS = "has been written by somebody else meanwhile: reading it again"
 TRIES = 5  # to save, while others keep changing the object
 
 
@@ -253,7 +253,10 @@ class KubernetesPlace:
         self.cluster = cluster
 
     async def _save(self, saved: status.Saved) -> None:
-        """In the object's status; if anybody else has written ours there, we are not alone."""
+        """In the object's status. If anybody else has written ours there, it is read again.
+
+        Only the lease says who leads: whoever may write this status could depose us else.
+        """
         assert self._saved is not None
         obj = self._object
         for _ in range(TRIES):
@@ -268,7 +271,9 @@ class KubernetesPlace:
                 obj = await self._cache.api.get(self.kind, self.namespace, self.job_name)
                 found = ((obj.get("status") or {}).get("midflight") or {}).get("version", 0)
                 if obj["metadata"]["uid"] != self._uid or found != self._saved.version:
-                    raise NotLeader(f"another operator writes {self.name}") from None
+                    self._saved = None  # the next pass begins with the object as it is now
+                    self._cache.put(obj)
+                    raise MidflightError(f"the state of {self.name} {ANOTHERS}") from None
                 continue
             self._saved, self._object = saved, self._cache.put(made)
             return

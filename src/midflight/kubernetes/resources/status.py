@@ -2,7 +2,7 @@
 
 `.status` holds what et-operator's (and Kubeflow's) users look for; `.status.midflight` holds the
 controller's own state, without the spec, which is the object's. `version` counts the writes:
-whoever finds another one there than it wrote itself is not alone, and must stop.
+whoever finds another one there than it wrote itself reads all of it again.
 """
 
 from collections.abc import Container, Mapping
@@ -111,7 +111,7 @@ def write(
     workers = roster.staying(job) if seen.worker_only else roster.movable(job)
     shown = {
         "phase": SUSPENDED if job.held else PHASES[job.phase],
-        "conditions": conditions(job, before.get("conditions") or [], now, seen.pods),
+        "conditions": conditions(job, before.get("conditions"), now, seen.pods),
         "replicaStatuses": _replicas(job, seen.worker_only),
         "startTime": time_text(job.started_at),
         "completionTime": time_text(job.ended_at),
@@ -176,10 +176,10 @@ def is_anothers(obj: Mapping[str, Any]) -> bool:
 
 
 def conditions(
-    job: Job, before: list[dict[str, Any]], now: float, pods: Container[str] | None = None
+    job: Job, before: object, now: float, pods: Container[str] | None = None
 ) -> list[dict[str, Any]]:
     """In the order in which they first came true; times change only when a status does."""
-    former = {each["type"]: each for each in before}
+    former = _by_type(before)
     wanted = _true_ones(job, pods)
     found = {}
     for kind in [*former, *(each for each in wanted if each not in former)]:
@@ -187,6 +187,16 @@ def conditions(
         reason, message = wanted.get(kind, (kind, former.get(kind, {}).get("message", "")))
         found[kind] = _condition(kind, status, reason, message, former.get(kind), now)
     return list(found.values())
+
+
+def _by_type(found: object) -> dict[str, Mapping[str, Any]]:
+    """Whoever may write the status may have written these: what is no condition is left out."""
+    each = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    return {
+        one["type"]: one
+        for one in each
+        if isinstance(one.get("type"), str) and isinstance(one.get("status"), str)
+    }
 
 
 def _lasting(condition: Mapping[str, Any]) -> bool:
@@ -230,14 +240,14 @@ def _condition(
     if former is not None and former["status"] == status and former.get("message") == message:
         return dict(former)
     same = former is not None and former["status"] == status
-    since = former["lastTransitionTime"] if former is not None and same else time_text(now)
+    since = former.get("lastTransitionTime") if former is not None and same else None
     return {
         "type": kind,
         "status": status,
         "reason": reason,
         "message": message,
         "lastUpdateTime": time_text(now),
-        "lastTransitionTime": since,
+        "lastTransitionTime": since or time_text(now),
     }
 
 
@@ -299,7 +309,7 @@ def is_over(scaler: Mapping[str, Any]) -> bool:
 
 
 def _of_scaler(word: str, message: str, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    former = {each["type"]: each for each in before.get("conditions") or []}
+    former = _by_type(before.get("conditions"))
     kept = [each for kind, each in former.items() if kind != word]
     if word != "Scaling":
         kept = [{**each, "status": "False"} if each["type"] == "Scaling" else each for each in kept]

@@ -25,6 +25,7 @@ PYTORCH_MASTER, PYTORCH_WORKER = (
 MOST_WORKERS = 1000  # of a job: its state has to fit in the object's status
 LONGEST_WORD = 128 * 1024 - 1  # bytes: Linux starts no program with a longer one
 LARGEST_TEMPLATE = 256 * 1024  # bytes as JSON: a pod is made of it for each worker
+TOO_LARGE = "midflight.too-large"  # key of the size of a template that is not kept
 OWN_VOLUMES = "midflight-"  # how the names of our own begin
 _OWN_PATHS = (names.EDL, names.TOKEN_DIR, names.JOB_DIR, names.RUNTIME_DIR)
 _OWN_CONTAINERS = ("midflight", "midflight-code")
@@ -106,7 +107,7 @@ def received(text: str) -> str:
 
 def check_template(template: Found) -> None:
     """Raises UsageError for the first thing that rendering could not deal with."""
-    if (size := len(json.dumps(template.value))) > LARGEST_TEMPLATE:
+    if (size := _size(template.value)) > LARGEST_TEMPLATE:
         text = f"wanted at most {LARGEST_TEMPLATE} bytes, got {size}"
         raise UsageError(
             f"{template.path} is too large: {text}; mount a ConfigMap for what is long"
@@ -126,6 +127,12 @@ def check_template(template: Found) -> None:
             raise UsageError(f"{container.path}.name is invalid: {name!r} is Midflight's own")
         seen.add(name)
         _check_container(container)
+
+
+def _size(template: Object) -> int:
+    """Of one that the operator has not kept, as it was."""
+    said = template.get(TOO_LARGE)
+    return said if isinstance(said, int) else len(json.dumps(template))
 
 
 def _containers(spec: Object, path: str) -> Iterator[Found]:

@@ -30,7 +30,8 @@ def delete(
     connection.delete(
         kind, namespace, name, propagationPolicy="Background", preconditions={"uid": uid}
     )
-    requests.note_deletion(connection, kind, namespace, name, uid, user)
+    job = {"kind": kind, "metadata": {"namespace": namespace, "name": name, "uid": uid}}
+    requests.note(connection, job, requests.deleted(kind, name), user)
 
 
 def prune(connection: Connection, namespace: str, since: float, user: str) -> list[PrunedView]:
@@ -51,12 +52,14 @@ def prune(connection: Connection, namespace: str, since: float, user: str) -> li
     return gone
 
 
-def kill(connection: Connection, namespace: str, name: str, instance: str) -> None:
-    """Its pod is gone at once, without notice."""
-    pods = lookup.pods_of(connection, lookup.find(connection, namespace, name))
+def kill(connection: Connection, namespace: str, name: str, instance: str, user: str) -> None:
+    """Its pod is gone at once, without notice. `user`: who asks."""
+    found = lookup.find(connection, namespace, name)
+    pods = lookup.pods_of(connection, found)
     if instance not in (pod["metadata"]["name"] for pod in pods):
         raise NotFound(f"the job {name} has no pod {instance}")
     connection.delete("Pod", namespace, instance, gracePeriodSeconds=0)
+    requests.note(connection, found.obj, requests.killed(instance), user)
 
 
 def logs(

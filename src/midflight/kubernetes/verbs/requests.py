@@ -1,7 +1,7 @@
 """Who asked a cluster for what, as far as its objects tell.
 
-Verbs leave the name of their user: on a job and on a scale object as an annotation, of a deletion
-in an Event, which outlives the job. What other programs did is told by `managedFields`: which
+Verbs leave the name of their user: on a job and on a scale object as an annotation, and in an Event
+about the job, which outlives all of them. What other programs did is told by `managedFields`: which
 program changed which field last, and when, but not for whom. Whoever may write an object may write
 any name into it; only the API server's audit log proves who it was.
 """
@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from midflight.errors import MidflightError
@@ -19,7 +20,9 @@ from midflight.kubernetes.api.errors import NoSuchKind
 from midflight.kubernetes.resources.status import time_text
 from midflight.protocol.audit import Caller, Entry, view
 
-DELETED = "DeleteRequested"
+SUBMITTED, SCALED, DELETED = "SubmitRequested", "ScaleRequested", "DeleteRequested"
+KILLED = "KillRequested"
+REASONS = (SUBMITTED, SCALED, DELETED, KILLED)
 OPERATOR = "midflight-operator"  # as a field manager
 KINDS = (*names.JOB_KINDS.values(), names.SCALEOUT, names.SCALEIN)
 _OUTCOMES = {"ScaleSucceeded": True, "ScaleFailed": False}
@@ -27,24 +30,46 @@ _NOBODY: Mapping[str, Any] = {"manager": "", "time": "", "fieldsV1": {}}
 Request = dict[str, Any]
 
 
-def note_deletion(
-    connection: Connection, kind: str, namespace: str, name: str, uid: str, user: str
-) -> None:
+@dataclass(frozen=True)
+class Deed:
+    reason: str  # of its Event
+    what: str  # as it is shown
+    said: str  # what somebody did, for whoever reads the Events of the job
+
+
+def submitted(kind: str, name: str) -> Deed:
+    return Deed(SUBMITTED, f"create {kind.lower()}/{name}", "submitted it")
+
+
+def scaled(kind: str, name: str) -> Deed:
+    return Deed(SCALED, f"create {kind.lower()}/{name}", f"asked for it to be scaled: {name}")
+
+
+def deleted(kind: str, name: str) -> Deed:
+    return Deed(DELETED, f"delete {kind.lower()}/{name}", "asked for it to be deleted")
+
+
+def killed(pod: str) -> Deed:
+    return Deed(KILLED, f"delete pod/{pod}", f"asked for {pod} to be killed")
+
+
+def note(connection: Connection, job: Mapping[str, Any], deed: Deed, user: str) -> None:
     """Without the right to create Events nothing is left, and nothing fails."""
-    at = time_text(time.time())
-    about = {"apiVersion": names.API if kind == names.TRAININGJOB else names.PYTORCH_API}
+    at, meta = time_text(time.time()), job["metadata"]
+    about = {key: meta[key] for key in ("namespace", "name", "uid")}
+    api = names.API if job["kind"] == names.TRAININGJOB else names.PYTORCH_API
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{name}.{secrets.token_hex(6)}",
-            "namespace": namespace,
-            "annotations": {names.USERNAME: user},
+            "name": f"{meta['name']}.{secrets.token_hex(6)}",
+            "namespace": meta["namespace"],
+            "annotations": {names.USERNAME: user, names.REQUEST: deed.what},
         },
-        "involvedObject": {**about, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
+        "involvedObject": {"apiVersion": api, "kind": job["kind"], **about},
         "type": "Normal",
-        "reason": DELETED,
-        "message": f"{user or 'somebody'} asked for it to be deleted",
+        "reason": deed.reason,
+        "message": f"{user or 'somebody'} {deed.said}",
         "source": {"component": names.MANAGER},
         "firstTimestamp": at,
         "lastTimestamp": at,
@@ -57,12 +82,20 @@ def note_deletion(
 def requests(connection: Connection, namespace: str, job: str = "") -> list[Request]:
     """About this job, or all jobs, oldest first."""
     found: list[Request] = []
+    there: set[str] = set()  # uids
     for kind in KINDS:
         with suppress(NoSuchKind):
             for obj in connection.items(kind, namespace):
                 found += of_object({**obj, "kind": kind})
-    for event in connection.items("Event", namespace, fieldSelector=f"reason={DELETED}"):
-        found.append(_of_deletion(event))
+                there.add(obj["metadata"]["uid"])
+    known = {(each["about"], each["what"]) for each in found}
+    for reason in REASONS:
+        for event in connection.items("Event", namespace, fieldSelector=f"reason={reason}"):
+            request = _of_event(event)
+            is_new = (request["about"], request["what"]) not in known
+            was_another = reason == SUBMITTED and event["involvedObject"].get("uid") not in there
+            if is_new or was_another:
+                found.append(request)
     meant = [each for each in found if job in ("", each["about"].rpartition("/")[2])]
     return sorted(meant, key=lambda each: str(each["at"]))
 
@@ -83,11 +116,12 @@ def of_object(obj: Mapping[str, Any]) -> Iterator[Request]:
             yield view(each["time"], Caller(""), each["manager"], entry)
 
 
-def _of_deletion(event: Object) -> Request:
-    about = event["involvedObject"]
-    word = f"delete {str(about.get('kind')).lower()}/{about.get('name')}"
+def _of_event(event: Object) -> Request:
+    about, meta = event["involvedObject"], event["metadata"]
+    said = (meta.get("annotations") or {}).get(names.REQUEST)
+    word = said or f"delete {str(about.get('kind')).lower()}/{about.get('name')}"
     job = f"{about.get('namespace')}/{about.get('name')}"
-    caller = Caller(_user(event["metadata"]))
+    caller = Caller(_user(meta))
     return view(str(event.get("firstTimestamp")), caller, names.MANAGER, Entry(word, job, True))
 
 

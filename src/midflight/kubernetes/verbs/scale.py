@@ -17,7 +17,7 @@ from midflight.errors import Exists, Refused, UsageError
 from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection
 from midflight.kubernetes.manifests import job as manifests
-from midflight.kubernetes.verbs import lookup
+from midflight.kubernetes.verbs import lookup, requests
 from midflight.kubernetes.verbs.wait import SCALERS
 
 
@@ -25,14 +25,18 @@ def scale(
     connection: Connection, namespace: str, name: str, request: Mapping[str, Any], user: str
 ) -> Operation:
     """`user`: who asks; it is kept in the object."""
-    job = lookup.job_of(lookup.find(connection, namespace, name))
+    found = lookup.find(connection, namespace, name)
+    job = lookup.job_of(found)
     operation = wanted(job, request, time.time())
     while True:
         try:
             _create(connection, job, operation, user)
-            return operation
+            break
         except Exists:
             operation = _next(job, operation)
+    deed = requests.scaled(SCALERS[operation.kind], operation.id)
+    requests.note(connection, found.obj, deed, user)
+    return operation
 
 
 def wanted(job: Job, request: Mapping[str, Any], now: float) -> Operation:

@@ -18,6 +18,7 @@ from midflight.kubernetes.api.errors import NoSuchKind
 from midflight.kubernetes.manifests import job as manifests
 from midflight.kubernetes.names import JOB_KINDS
 from midflight.kubernetes.resources import labels
+from midflight.kubernetes.verbs import requests
 
 
 def rendered(spec: Spec, owner: str) -> list[Object]:
@@ -52,6 +53,7 @@ def create(connection: Connection, spec: Spec, owner: str, tell: Callable[[str],
     _own(connection, job, helpers)
     for obj in created:
         tell(paths.word(obj))
+    requests.note(connection, job, requests.submitted(job["kind"], spec.name), owner)
     return job
 
 

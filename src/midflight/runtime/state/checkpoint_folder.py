@@ -214,13 +214,17 @@ def _unsealed(manifest: Path) -> dict[str, Any]:
         raise StateError(f"{manifest} cannot be read: {error.strerror}") from None
     if found is None or zlib.crc32(found[2]) != int(found[1]):
         raise StateError(f"{manifest} is damaged: it is not what was written")
-    about: dict[str, Any] = json.loads(found[2])
-    if about["version"] != VERSION:
+    try:
+        about = json.loads(found[2])
+        version = about["version"]
+    except (ValueError, KeyError, RecursionError) as error:
+        raise StateError(f"{manifest} is damaged: {error!s:.500}") from None
+    if version != VERSION:
         raise StateError(
-            f"{manifest} is of version {about['version']}, and this Midflight reads version "
+            f"{manifest} is of version {version!r:.100}, and this Midflight reads version "
             f"{VERSION}: use the Midflight that has written it"
         )
-    return about
+    return dict(about)
 
 
 def _header(layout: Layout) -> bytes:

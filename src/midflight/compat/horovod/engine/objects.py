@@ -44,7 +44,7 @@ def from_bytes(data: Tensor) -> Any:
                 flat.copy_(data[position : position + length])
             tensors.append(tensor)
             position += length
-    except (struct.error, ValueError, KeyError, RuntimeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, RuntimeError, RecursionError) as error:
         raise ProtocolError(f"received {data.numel()} bytes that are no packed value") from error
     return unpack(blob, tensors)
 

@@ -6,9 +6,12 @@ sockets: they belong to no group and end with the world.
 """
 
 import contextlib
+import selectors
 import socket
 import struct
 import time
+from queue import SimpleQueue
+from threading import Thread
 
 from midflight.compat.horovod.engine.requests import Asked, Told
 from midflight.deadlines import HANDSHAKE
@@ -25,6 +28,7 @@ from midflight.runtime.group.process_group import Group
 from midflight.runtime.group.sockets import close_exempt, exempt
 
 SEND_SECONDS = 60.0  # a peer that does not read for so long is lost
+MOST_STRANGERS = 64  # at a time, beside the members
 _LENGTH = struct.Struct(">I")
 _ROLE = "member"
 
@@ -89,19 +93,101 @@ def _connect(group: Group, secret: bytes, tls: bool) -> dict[int, Line]:
 def _listen(group: Group, secret: bytes, tls: bool) -> dict[int, Line]:
     address = group.world.members[0].address
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    lines: dict[int, Line] = {}
-    with socket.create_server((address, 0), family=family, backlog=group.size) as listener:
+    backlog = group.size + MOST_STRANGERS
+    with (
+        socket.create_server((address, 0), family=family, backlog=backlog) as listener,
+        Entrance(group, secret, tls) as entrance,
+    ):
         group.gather([listener.getsockname()[1]])
         deadline = time.monotonic() + HANDSHAKE
         try:
-            while len(lines) < group.size - 1:
-                listener.settimeout(max(0.01, deadline - time.monotonic()))
-                rank, line = _accept(listener, group, secret, tls)
-                lines[rank] = line
-        except (OSError, ProtocolError, ConnectionLost, KeyError) as error:
-            _close(lines)
+            while len(entrance.lines) < group.size - 1:
+                entrance.wait(listener, deadline)
+        except (OSError, ConnectionLost) as error:
+            _close(entrance.lines)
             raise WorldChanged(f"a member did not come: {error}") from None
-    return lines
+    return entrance.lines
+
+
+class Entrance:
+    """Lets the other ranks in. Each handshake has a thread: one who says nothing delays nobody.
+
+    Whoever is no member of the world is a stranger: nonsense, a hang-up and silence are no reason
+    to give the world up. At the cap the stranger who has waited longest has to go.
+    """
+
+    def __init__(self, group: Group, secret: bytes, tls: bool) -> None:
+        self.lines: dict[int, Line] = {}
+        self._group = group
+        self._secret = secret
+        self._tls = tls
+        self._strangers: dict[socket.socket, None] = {}  # in the order in which they came
+        self._arrived: SimpleQueue[tuple[socket.socket, int, Line | None]] = SimpleQueue()
+        self._here, self._there = socket.socketpair()  # a byte for each of those
+
+    def __enter__(self) -> "Entrance":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whoever is not in now is not waited for."""
+        known = set(self.lines)
+        for sock in self._strangers:
+            _hang_up(sock)
+        while self._strangers:
+            self._take()
+        _close({rank: self.lines.pop(rank) for rank in self.lines.keys() - known})
+        self._here.close()
+        self._there.close()
+
+    def wait(self, listener: socket.socket, deadline: float) -> None:
+        """Until somebody has come, or a handshake is over."""
+        if self._group.is_cut:
+            raise ConnectionLost("the group was cut")
+        left = deadline - time.monotonic()
+        with selectors.DefaultSelector() as selector:
+            for sock in (listener, self._here):
+                selector.register(sock, selectors.EVENT_READ)
+            ready = [key.fileobj for key, _ in selector.select(max(0.0, left))]
+        if not ready:
+            raise TimeoutError("timed out")
+        if self._here in ready:
+            self._take()
+        if listener in ready:
+            self._admit(listener)
+
+    def _admit(self, listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        exempt(sock)
+        if len(self._strangers) >= self._group.size + MOST_STRANGERS:
+            _hang_up(next(iter(self._strangers)))
+            self._take()
+        self._strangers[sock] = None
+        Thread(target=self._greet, args=(sock,), daemon=True).start()
+
+    def _greet(self, sock: socket.socket) -> None:
+        rank, line = 0, None
+        try:
+            sock.settimeout(HANDSHAKE)
+            tune(sock)
+            wire, hello = accept_blocking(sock, self._secret, tls=self._tls)
+            rank = self._group.world.rank(hello.name)
+            sock.settimeout(SEND_SECONDS)
+            line = Line(wire, Asked)
+        except (OSError, ConnectionLost, ProtocolError, HandshakeRefused, KeyError):
+            pass  # not one of us
+        finally:
+            self._arrived.put((sock, rank, line))
+            self._there.send(b".")
+
+    def _take(self) -> None:
+        """The outcome of a handshake; waits for one."""
+        sock, rank, line = self._arrived.get()
+        self._here.recv(1)
+        del self._strangers[sock]
+        if line is None or rank in self.lines or rank == self._group.rank:
+            close_exempt(sock)
+        else:
+            self.lines[rank] = line
 
 
 def _close(lines: dict[int, Line]) -> None:
@@ -109,22 +195,10 @@ def _close(lines: dict[int, Line]) -> None:
         line.close()
 
 
-def _accept(listener: socket.socket, group: Group, secret: bytes, tls: bool) -> tuple[int, Line]:
-    while True:
-        if group.is_cut:
-            raise ConnectionLost("the group was cut")
-        sock, _ = listener.accept()
-        exempt(sock)
-        sock.settimeout(HANDSHAKE)
-        tune(sock)
-        try:
-            wire, hello = accept_blocking(sock, secret, tls=tls)
-            rank = group.world.rank(hello.name)
-        except (HandshakeRefused, KeyError):  # not one of us: go on listening
-            close_exempt(sock)
-            continue
-        sock.settimeout(SEND_SECONDS)
-        return rank, Line(wire, Asked)
+def _hang_up(sock: socket.socket) -> None:
+    """Whoever reads from it or writes to it now stops at once."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _dial(group: Group, port: int, secret: bytes) -> Line:
