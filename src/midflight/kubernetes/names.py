@@ -64,6 +64,7 @@ JOB_DIR = "/var/run/midflight"  # a pod's own, gone with it
 RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
 CODE_DIR = "/code"
 UNUSABLE, UNUSABLE_IMAGE = 78, "midflight: this image"  # exit code, and how its last line begins
+CODE_CONTAINER = "midflight-code"  # fetches the code of a pod, or finds out its commit
 NO_SUCH_COMMIT = 66  # exit code where the source has no branch, tag or commit of that name
 
 # --- a job's own objects --------------------------------------------------------------------------
