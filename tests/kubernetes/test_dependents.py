@@ -96,6 +96,10 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
     assert subject["name"] == "mine"
 
 
+WORKERS_ALONE = pytorch_job(["torchrun", "train.py"], **ELASTIC)
+del WORKERS_ALONE["spec"]["pytorchReplicaSpecs"]["Master"]
+
+
 @pytest.mark.parametrize(
     ("obj", "name", "port"),
     [
@@ -104,6 +108,8 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
         (pytorch_job(["bash", "train.sh"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(["torchrun", "train.py"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(), "fixed-master-0", 23456),
+        (WORKERS_ALONE, "fixed-master-0", 23456),
+        (WORKERS_ALONE, "fixed-worker-0", 23456),  # the host that Kubeflow's policy means
     ],
 )
 def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port: int) -> None:

@@ -64,6 +64,18 @@ def test_a_field_of_kubeflows_that_has_no_effect_is_named(spec: dict[str, Any], 
     assert f"spec.{path} has no effect" in text
 
 
+def test_an_elastic_policy_that_cannot_be_kept_is_said():
+    """Scaling succeeded, and the launcher knew nothing of it."""
+    policy = {"minReplicas": 1, "maxReplicas": 4}
+    obj = pytorch_job(["accelerate", "launch", "train.py"], elasticPolicy=policy)
+    [(reason, text)] = remarks(obj, [])
+    assert reason == "FieldIgnored"
+    assert "elastic: accelerate counts its nodes when it starts" in text
+    spec = job_of(obj).spec
+    assert (spec.elastic, spec.least, spec.most) == (False, spec.workers, spec.workers)
+    assert remarks(pytorch_job(["accelerate", "launch", "train.py"]), []) == []
+
+
 def test_privileges_that_a_template_adds_are_said():
     obj = training_job()
     pod_spec(obj, "worker")["hostNetwork"] = True

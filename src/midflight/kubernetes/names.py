@@ -83,6 +83,10 @@ def master_service(job: str) -> str:
     return f"{job}-master-0"
 
 
+def first_worker_service(job: str) -> str:
+    return f"{job}-worker-0"
+
+
 def token_secret(job: str, uid: str, key: bytes) -> str:
     """`key`: the operator's. Nobody else can know the name, and so make one of it, before it does:
     the operator may not read Secrets, and would take that one for the job's.

@@ -18,7 +18,8 @@ from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of, pod_group
 from midflight.kubernetes.pods.pod import master_port
 from midflight.kubernetes.resources.elastic_policy import (
-    may_hide_torchrun,
+    chief_host,
+    may_run_torchrun,
     rendezvous_port,
     torchrun_in_every_pod,
 )
@@ -75,10 +76,13 @@ def _services(obj: Object, spec: Spec) -> list[dict[str, Any]]:
         launcher = names.launcher_service(spec.name)
         found.append(_service(obj, spec, launcher, "coordinator", names.PORT))
     master = names.master_service(spec.name)
+    purpose, port = "rendezvous", rendezvous_port(obj)
     if not is_elastic(spec):
-        found.append(_service(obj, spec, master, "master", master_port(obj)))
-    elif torchrun_in_every_pod(spec) or may_hide_torchrun(spec):
-        found.append(_service(obj, spec, master, "rendezvous", rendezvous_port(obj)))
+        purpose, port = "master", master_port(obj)
+    elif not may_run_torchrun(obj, spec):
+        return found
+    for name in sorted({master, chief_host(obj, spec)}):
+        found.append(_service(obj, spec, name, purpose, port))
     return found
 
 

@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from midflight.backends.local.code import source_of
+from midflight.backends.words import counting_launcher
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
 from midflight.controller.spec_check import LONGEST_NAME, check
@@ -279,13 +280,22 @@ def _workers(number: int | None, path: str) -> int:
 
 def _pytorch_bounds(obj: Object) -> dict[str, int | None]:
     """Of elastic jobs. They count nodes, so the master is among them."""
-    if part(obj, "spec").value.get("elasticPolicy") is None:
+    if part(obj, "spec").value.get("elasticPolicy") is None or launcher_of_fixed_size(obj):
         return {}
     policy, path = part(obj, "spec.elasticPolicy")
     return {
         "min_workers": _count(policy, "minReplicas", path, 1),
         "max_workers": _most(policy, path),
     }
+
+
+def launcher_of_fixed_size(obj: Object) -> str:
+    """Why a PyTorchJob with an elasticPolicy is not elastic; "" if it is, or has no policy."""
+    if part(obj, "spec").value.get("elasticPolicy") is None:
+        return ""
+    annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
+    command = command_text(words_of(main_container(template_of(obj, chief_role(obj)))))
+    return counting_launcher(command, annotations.get(names.RUN_IN) or "auto")
 
 
 def _restart_policy(obj: Object, role: Role) -> str:
