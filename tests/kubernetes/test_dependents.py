@@ -121,6 +121,15 @@ def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port
     assert not picks(spec["selector"], labels_of(job.spec, worker_of(job)))
 
 
+def test_a_job_whose_bounds_are_the_same_can_be_drained() -> None:
+    """It had a budget that no drain came to the end of."""
+    obj = training_job()
+    obj["spec"]["etReplicaSpecs"]["worker"] |= {"replicas": 3, "minReplicas": 3, "maxReplicas": 3}
+    assert "PodDisruptionBudget/elastic" not in made(obj)
+    obj["metadata"]["annotations"] = {"midflight.dev/min-available": "2"}
+    assert made(obj)["PodDisruptionBudget/elastic"]["spec"]["minAvailable"] == 2
+
+
 def test_an_operator_s_bound_of_budgets_holds_where_no_annotation_does() -> None:
     obj = training_job()
     obj["spec"]["etReplicaSpecs"]["worker"]["minReplicas"] = 2

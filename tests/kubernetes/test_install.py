@@ -341,6 +341,14 @@ def test_an_overlay_becomes_valid_manifests_with_one_image(overlay: str) -> None
         assert identities(objects) == identities(manifests.objects(replicas=1))
 
 
+def test_the_strict_network_lets_the_operator_reach_every_coordinator() -> None:
+    """Those of PyTorchJobs that run torchrun listen where its nodes meet."""
+    file = DEPLOY / "overlays" / "restricted-network" / "network-policy.yaml"
+    egress = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]["egress"]
+    ports = {port["port"] for port in egress[-1]["ports"]}
+    assert ports == {names.PORT, names.MASTER_PORT}
+
+
 def test_alarms_are_about_metrics_that_there_are() -> None:
     text = (DEPLOY / "overlays" / "monitoring" / "monitoring.yaml").read_text(encoding="utf-8")
     monitor, rules = yaml.safe_load_all(text)

@@ -211,6 +211,10 @@ def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> N
     [
         ({"cpu": "4", "memory": "8Gi"}, {"cpu": "100m", "memory": "128Mi"}),
         ({"cpu": "50m", "memory": "64Mi"}, {"cpu": "50m", "memory": "64Mi"}),
+        (
+            {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "9Gi"},
+            {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "9Gi"},
+        ),
     ],
 )
 def test_a_quota_on_limits_finds_them_in_our_init_containers(limits: Json, requests: Json) -> None:

@@ -37,6 +37,7 @@ MIN_AVAILABLE = f"{OURS}/min-available"  # annotation of a job: workers that a d
 TEMPLATE = f"{OURS}/template"  # annotation of a pod: changes with the template it was made of
 FINALIZER = f"{OURS}/cleanup"
 KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
+QUEUE = "scheduling.volcano.sh/queue-name"  # annotation of a job: Volcano's queue for its gang
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
 SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"  # annotation, "true": stop all of it
 SPOT = "job-supervisor.kube-ai.io/spot-instance"

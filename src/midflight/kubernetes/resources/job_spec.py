@@ -73,12 +73,12 @@ def spec_of(obj: Object) -> Spec:
 def min_available(obj: Object, spec: Spec, most: int | None = None) -> int:
     """How many workers a drain has to leave; 0 means that it may take all of them.
 
-    A job of fixed size has no worker to spare, and a drain would wait for its end. `most`: of jobs
-    without an annotation, where the operator was told.
+    A job of fixed size has no worker to spare, and a drain would wait for its end; so has one whose
+    bounds are the same. `most`: of jobs without an annotation, where the operator was told.
     """
     annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
     if (said := annotations.get(names.MIN_AVAILABLE)) is None:
-        least = spec.least if is_elastic(spec) else 0
+        least = spec.least if is_elastic(spec) and spec.least < spec.most else 0
         return least if most is None else min(least, most)
     if not said.isdecimal() or int(said) > MOST_WORKERS:
         path = fields.join("metadata.annotations", names.MIN_AVAILABLE)
