@@ -181,6 +181,7 @@ JOBS = {
         for part in ("status", "finalizers")
     ),
     *(f"{verb} pods" for verb in ("create", "delete", "get", "list", "patch", "watch")),
+    "get pods/log",
     *(f"{verb} configmaps" for verb in ("create", "get", "patch", "update", "watch")),
     *(f"{verb} services" for verb in ("create", "get")),
     *(f"{verb} serviceaccounts" for verb in ("create", "get")),

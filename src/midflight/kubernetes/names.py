@@ -106,6 +106,11 @@ def state_map(job: str) -> str:
     return f"{job}-state"
 
 
+def logs_map(job: str) -> str:
+    """Holds the ends of the logs of pods that failed."""
+    return f"{job}-logs"
+
+
 def service_account(job: str) -> str:
     """Of the launcher; its role lets it read and write the state, and nothing else."""
     return f"{job}-launcher"

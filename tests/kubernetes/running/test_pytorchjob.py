@@ -14,6 +14,7 @@ import pytest
 
 from midflight.kubernetes import names
 from midflight.kubernetes.names import SYNC
+from midflight.kubernetes.resources import kept_logs
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_git import Repository, served
@@ -112,6 +113,20 @@ def test_what_fails_is_started_again_as_often_as_the_backoff_limit_says(jobs: Jo
     assert ended["status"]["restartCount"] == 1
     assert condition(ended, "Failed")["message"] == "bad-master-0 ended with code 3"
     assert attempt(jobs.pod("bad-master-0")) == 2
+
+
+def test_the_end_of_the_log_of_a_pod_that_failed_is_there_when_it_was_started_again(jobs: Jobs):
+    """It went with its pod, half a second after the crash."""
+    script = 'seq 1 2000; echo "of $HOSTNAME" >&2; sleep 0.2; exit 3'
+    jobs.create(manifest(jobs, "crash", shell(script), policy={"backoffLimit": 1}))
+    wait_phase(jobs, "crash", "Failed")
+    kept = jobs.cluster.wait_for("ConfigMap", jobs.namespace, "crash-logs", bool)
+    log = kept_logs.by_instance(kept["data"])["crash-master-0"]
+    assert log.startswith("1702\n") and log.endswith("2000\nof crash-master-0\n")
+    [owner] = kept["metadata"]["ownerReferences"]
+    assert owner["name"] == "crash"
+    jobs.cluster.delete(KIND, jobs.namespace, "crash")
+    jobs.cluster.wait_gone("ConfigMap", jobs.namespace, "crash-logs")
 
 
 def test_a_job_of_fixed_size_that_loses_a_pod_starts_anew_as_a_whole(jobs: Jobs):

@@ -3,7 +3,7 @@
 An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
 one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
 that state and nothing else, and a PodDisruptionBudget. Every job has a NetworkPolicy; a gang has a
-PodGroup. All are created once; afterwards only `hosts` and `budget` change.
+PodGroup. All are created once; afterwards only `hosts` and `budget` change. `logs` comes later.
 """
 
 import base64
@@ -61,6 +61,11 @@ def hosts(obj: Object, hosts: Mapping[str, int]) -> dict[str, Any]:
     spaced = "".join(f"{name} slots={slots}\n" for name, slots in hosts.items())
     data = {HOSTFILE: lines, DEEPSPEED: spaced, SCRIPT: _DISCOVER}
     return _made(obj, "v1", "ConfigMap", names.config_map(_name(obj)), {"data": data})
+
+
+def logs(obj: Object, data: Mapping[str, str]) -> dict[str, Any]:
+    """The ConfigMap that is made when a pod has failed and is about to be replaced."""
+    return _made(obj, "v1", "ConfigMap", names.logs_map(_name(obj)), {"data": dict(data)})
 
 
 def _token(obj: Object, job: Job, token: str, defaults: PodDefaults) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Pod:
     message: str = ""  # what its program left as its last word: the end of its log, if it failed
     template: str = ""  # mark of the template that it was made of
     disruption: str = ""  # why somebody has it deleted, where the cluster says so
+    failed_container: str = ""  # the first that ended badly, if the pod failed
     without_code: bool = False  # its code could not be fetched, so that its program never began
 
     @property
@@ -103,8 +104,16 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         str(ended.get("message") or "") if ended else "",
         (meta.get("annotations") or {}).get(names.TEMPLATE) or "",
         _disruption(status),
+        _failed_container(status) if phase == "Failed" else "",
         _without_code(status),
     )
+
+
+def _failed_container(status: Mapping[str, Any]) -> str:
+    for each in _containers(status):
+        if ((each.get("state") or {}).get("terminated") or {}).get("exitCode"):
+            return str(each.get("name") or "")
+    return ""
 
 
 def _without_code(status: Mapping[str, Any]) -> bool:
