@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import midflight
 from midflight.cli.main import main
@@ -30,7 +31,9 @@ from tests.kubernetes.plane.control import Plane
 
 pytestmark = pytest.mark.slow
 
-OVERLAYS = Path(__file__).resolve().parents[2] / "deploy" / "overlays"
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PROMETHEUS = "monitoring.coreos.com/"  # whose kinds are not there
+SPACES = "/api/v1/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TRAINING = f"{CRDS}/trainingjobs.{names.GROUP}"
 PYTORCH = f"{CRDS}/pytorchjobs.{names.PYTORCH_GROUP}"
@@ -143,19 +146,30 @@ def test_an_upgrade_changes_what_differs_and_running_jobs_do_not_notice(bare: Ba
     assert after["spec"] == before["spec"]
 
 
-def test_the_overlay_for_its_version_is_accepted_whole(bare: Bare) -> None:
+@pytest.mark.parametrize(
+    "overlay", ["default", "monitoring", "namespaced", "restricted-network", "single"]
+)
+def test_every_overlay_is_accepted_whole(bare: Bare, overlay: str, tmp_path: Path) -> None:
+    """With the component for old clusters on one of them; only the default had a form for those."""
     kubectl = shutil.which("kubectl") or pytest.skip("kubectl is not here")
     version = bare.api.call("GET", "/version")["gitVersion"]
-    overlay = "before-1.25" if apply.number(version) < (1, 25) else "default"
-    spaces = "/api/v1/namespaces"
-    bare.api.call("POST", spaces, {"metadata": {"name": manifests.NAMESPACE}})
-    try:
-        words = ["apply", "--server-side", "--dry-run=server", "-k", str(OVERLAYS / overlay)]
-        config = f"--kubeconfig={bare.plane.kubeconfig}"
-        done = subprocess.run([kubectl, config, *words], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-    finally:
-        bare.api.delete(f"{spaces}/{manifests.NAMESPACE}")
+    folder = shutil.copytree(DEPLOY, tmp_path / "deploy") / "ours"
+    folder.mkdir()
+    content: Object = {"resources": [f"../overlays/{overlay}"]}
+    if apply.number(version) < (1, 25):
+        content["components"] = ["../components/before-1.25"]
+    (folder / "kustomization.yaml").write_text(json.dumps(content), encoding="utf-8")
+    words = [kubectl, "kustomize", str(folder)]
+    made = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    ours = [one for one in yaml.safe_load_all(made) if not one["apiVersion"].startswith(PROMETHEUS)]
+    space = "team-a" if overlay == "namespaced" else manifests.NAMESPACE
+    if bare.api.get(f"{SPACES}/{space}") is None:  # it stays for the other overlays
+        bare.api.call("POST", SPACES, {"metadata": {"name": space}})
+    config = f"--kubeconfig={bare.plane.kubeconfig}"
+    words = [kubectl, config, "apply", "--server-side", "--dry-run=server", "-f", "-"]
+    text = yaml.safe_dump_all(ours)
+    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_somebody_has_changed_by_hand_is_put_right(bare: Bare) -> None:
