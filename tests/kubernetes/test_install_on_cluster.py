@@ -5,7 +5,6 @@ test has a namespace of its own for the operator and leaves the cluster without 
 """
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import midflight
 from midflight.cli.main import main
 from midflight.kubernetes import names
-from midflight.kubernetes.install import apply, manifests
+from midflight.kubernetes.install import manifests
 from midflight.kubernetes.pods import PodDefaults, dependents
 from tests.kubernetes.foreign_objects import deployment, foreign_crd, webhook
 from tests.kubernetes.job_objects import job_of, pytorch_job, training_job
@@ -31,9 +29,6 @@ from tests.kubernetes.plane.control import Plane
 
 pytestmark = pytest.mark.slow
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-PROMETHEUS = "monitoring.coreos.com/"  # whose kinds are not there
-SPACES = "/api/v1/namespaces"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TRAINING = f"{CRDS}/trainingjobs.{names.GROUP}"
 PYTORCH = f"{CRDS}/pytorchjobs.{names.PYTORCH_GROUP}"
@@ -144,32 +139,6 @@ def test_an_upgrade_changes_what_differs_and_running_jobs_do_not_notice(bare: Ba
     after = bare.api.call("GET", f"{JOBS}/runs")
     assert after["metadata"] == before["metadata"]
     assert after["spec"] == before["spec"]
-
-
-@pytest.mark.parametrize(
-    "overlay", ["default", "monitoring", "namespaced", "restricted-network", "single"]
-)
-def test_every_overlay_is_accepted_whole(bare: Bare, overlay: str, tmp_path: Path) -> None:
-    """With the component for old clusters on one of them; only the default had a form for those."""
-    kubectl = shutil.which("kubectl") or pytest.skip("kubectl is not here")
-    version = bare.api.call("GET", "/version")["gitVersion"]
-    folder = shutil.copytree(DEPLOY, tmp_path / "deploy") / "ours"
-    folder.mkdir()
-    content: Object = {"resources": [f"../overlays/{overlay}"]}
-    if apply.number(version) < (1, 25):
-        content["components"] = ["../components/before-1.25"]
-    (folder / "kustomization.yaml").write_text(json.dumps(content), encoding="utf-8")
-    words = [kubectl, "kustomize", str(folder)]
-    made = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
-    ours = [one for one in yaml.safe_load_all(made) if not one["apiVersion"].startswith(PROMETHEUS)]
-    space = "team-a" if overlay == "namespaced" else manifests.NAMESPACE
-    if bare.api.get(f"{SPACES}/{space}") is None:  # it stays for the other overlays
-        bare.api.call("POST", SPACES, {"metadata": {"name": space}})
-    config = f"--kubeconfig={bare.plane.kubeconfig}"
-    words = [kubectl, config, "apply", "--server-side", "--dry-run=server", "-f", "-"]
-    text = yaml.safe_dump_all(ours)
-    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_what_somebody_has_changed_by_hand_is_put_right(bare: Bare) -> None:
