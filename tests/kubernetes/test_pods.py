@@ -191,19 +191,24 @@ def test_a_torchrun_that_a_script_hides_meets_the_others_too() -> None:
     assert "PET_NNODES" not in env(worker(training_job(["bash", "train.sh"])))
 
 
-def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> None:
-    obj = pytorch_job()
+@pytest.mark.parametrize(
+    ("obj", "wanted"),
+    [
+        (pytorch_job(), {"RANK": "1", "MASTER_ADDR": "fixed-master-0", "PET_NNODES": "3"}),
+        (pytorch_job(TORCHRUN, elasticPolicy=ELASTIC), {"PET_RDZV_ID": "fixed"}),
+    ],
+)
+def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them(
+    obj: Json, wanted: dict[str, str]
+) -> None:
+    obj = copy.deepcopy(obj)
     beside = {"name": "beside", "image": "x", "env": [{"name": "A", "value": "1"}]}
     pod_spec(obj, "Worker")["containers"].append(beside)
     found = {
         each["name"]: each.get("value") for each in worker(obj)["spec"]["containers"][1]["env"]
     }
     assert found["A"] == "1"
-    assert {
-        "RANK": "1",
-        "MASTER_ADDR": "fixed-master-0",
-        "PET_NNODES": "3",
-    }.items() <= found.items()
+    assert wanted.items() <= found.items()
 
 
 @pytest.mark.parametrize(
