@@ -29,16 +29,15 @@ def files() -> dict[str, str]:
         "kinds/kinds.yaml": as_text(manifests.kinds()),
         "base/operator.yaml": as_text(wide),
         "overlays/namespaced/operator.yaml": as_text(narrow),
-        "overlays/before-1.25/kustomization.yaml": as_text([_for_old_clusters()]),
+        "components/before-1.25/kustomization.yaml": as_text([_for_old_clusters()]),
     }
 
 
 def _for_old_clusters() -> dict[str, Any]:
-    """Patches that make of `default` what `midflight operator install` applies there."""
+    """Patches that make of any overlay what `midflight operator install` applies there."""
     return {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": ["../default"],
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
         "patches": [
             {
                 "target": {"kind": one["kind"], "name": one["metadata"]["name"]},
@@ -73,5 +72,5 @@ def as_text(objects: list[dict[str, Any]]) -> str:
 
 if __name__ == "__main__":
     for name, text in files().items():
-        (HERE / name).parent.mkdir(exist_ok=True)
+        (HERE / name).parent.mkdir(parents=True, exist_ok=True)
         (HERE / name).write_text(text, encoding="utf-8")

@@ -57,7 +57,7 @@ KEEPER_REPORT = 30.0  # server -> keeper: to say that its instance runs, or why 
 ATTEMPT_END = 15.0  # server -> earlier attempt of an instance, which must be over before the next
 INSTANCES_FOUND = 5.0  # server that starts -> its instances; those found later are seen then
 REST_KILLED = 20.0  # server -> what is left of a job that is being removed
-FETCH = 600.0  # server -> git or rsync: for the whole of a job's code
+FETCH = 600.0  # server, pod -> git or rsync: for the whole of a job's code, however often it fails
 LONG_POLL = 20.0  # client -> server: of one question that waits; then it is asked again
 
 # --- Kubernetes -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from midflight.backends.words import (
+    counting_launcher,
     in_place_of_the_shell,
     launchers,
     runs_in_workers,
@@ -31,6 +32,9 @@ GUIDE_1 = (
         ("OMP_NUM_THREADS=2 A='x y' exec kungfu-run -np 4 python train.py", ("kungfu-run",)),
         ("env -u A B=1 deepspeed train.py", ("deepspeed",)),
         ("exec env A=1 nohup accelerate launch train.py", ("accelerate",)),
+        ("accelerate config default && accelerate-launch train.py", ("accelerate-launch",)),
+        ("python -m accelerate.commands.launch t.py", ("accelerate.commands.launch",)),
+        ("accelerate config default; python train.py", ()),
         ("timeout -k 5 3600 torchrun train.py", ("torchrun",)),
         ("python -m torch.distributed.run train.py", ("torch.distributed.run",)),
         ("python3.11 -u -W ignore -m torch.distributed.launch t.py", ("torch.distributed.launch",)),
@@ -86,6 +90,24 @@ def test_a_long_command_is_read_in_a_time_that_grows_with_its_length(piece: str)
 def test_what_was_said_about_the_place_wins_over_the_words() -> None:
     assert runs_in_workers("torchrun train.py", "workers")
     assert not runs_in_workers("python driver.py", "launcher")
+
+
+@pytest.mark.parametrize(
+    ("command", "run_in", "expected"),
+    [
+        ("accelerate launch train.py", "auto", "accelerate"),
+        ("torchrun prepare.py && deepspeed train.py", "auto", "deepspeed"),
+        ("sh -c 'mpirun -np 2 python train.py'", "auto", "mpirun"),
+        ("torchrun train.py", "auto", ""),
+        ("python train.py", "auto", ""),
+        ("midflight run -np 2 python train.py || mpirun a", "auto", ""),
+        ("accelerate launch train.py", "launcher", ""),
+    ],
+)
+def test_all_launchers_but_torchrun_and_ours_count_their_nodes_when_they_start(
+    command: str, run_in: str, expected: str
+) -> None:
+    assert counting_launcher(command, run_in) == expected
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_worker_restart_policies(policy: str, code: int, replaced: bool) -> None
 def test_a_lost_node_counts_as_a_kill_for_every_policy_but_never() -> None:
     assert replaces("ExitCode", Fate.LOST, None)
     assert replaces("OnFailure", Fate.LOST, None)
+    assert replaces("ExitCode", Fate.UNSTARTED, None)  # no code is to blame
     assert not replaces("Never", Fate.LOST, None)
 
 

@@ -179,22 +179,71 @@ def test_rsync_brings_a_folder_and_has_no_commit(tmp_path: Path) -> None:
     assert (tmp_path / "code" / "project" / "train.py").read_text() == "here"
 
 
+def stand_ins(folder: Path, name: str, script: str, **more: str) -> str:
+    """A PATH with a program of this name that runs `script` before the real one, and no pauses."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    texts = {name: f'{script}\nexec {shutil.which(name)} "$@"', "sleep": "exit 0", **more}
+    for each, text in texts.items():
+        (bin_folder / each).write_text(f"#!/bin/sh\n{text}\n")
+        (bin_folder / each).chmod(0o755)
+    return f"{bin_folder}:{os.environ['PATH']}"
+
+
+def fails(times: int, words: str = "*") -> str:
+    """Said of each try that has these words; as git ends where no host answers."""
+    asked = f'echo x >> "$HOME/asked"; [ "$(wc -l < "$HOME/asked")" -gt {times} ] || exit 128'
+    return f'case "$*" in {words}) {asked} ;; esac'
+
+
 def test_a_source_that_does_not_answer_for_a_moment_is_asked_again(
     source: Path, tmp_path: Path
 ) -> None:
     """The job failed at the first time."""
-    bin_folder = tmp_path / "bin"
-    bin_folder.mkdir()
-    real = shutil.which("git")
-    fails = 'echo x >> "$HOME/asked"; [ "$(wc -l < "$HOME/asked")" -gt 2 ] || exit 128'
-    script = f'#!/bin/sh\ncase "$*" in *ls-remote*) {fails} ;; esac\nexec {real} "$@"\n'
-    for name, text in (("git", script), ("sleep", "#!/bin/sh\nexit 0\n")):
-        (bin_folder / name).write_text(text)
-        (bin_folder / name).chmod(0o755)
+    path = stand_ins(tmp_path, "git", fails(2, "*ls-remote*"))
     obj = job_object(source)
     pod = code_pod(obj, job_of(obj), PodDefaults())
-    path = f"{bin_folder}:{os.environ['PATH']}"
     done = run(pod["spec"]["containers"][0], tmp_path, PATH=path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "commit").read_text() == git(source, "rev-parse", "main")
     assert done.stderr.count("trying again") == 2
+
+
+def test_the_pods_of_a_job_ask_a_source_that_is_away_for_ten_minutes(
+    source: Path, tmp_path: Path
+) -> None:
+    """They failed after ten seconds, and a launcher's failure is its job's."""
+    commit = git(source, "rev-parse", "main")
+    path = stand_ins(tmp_path, "git", fails(30, "*fetch*"))
+    assert fetch(job_object(source), commit, tmp_path, PATH=path) == "second"
+
+
+@pytest.mark.parametrize("mode", ["git", "rsync"])
+def test_a_source_that_stays_away_is_given_up_after_ten_minutes(mode: str, tmp_path: Path) -> None:
+    clock = 'echo x >> "$HOME/minutes"; expr 60 "*" "`wc -l < "$HOME/minutes"`"'
+    path = stand_ins(tmp_path, "git", fails(99, "*fetch*"), date=clock, rsync="exit 12")
+    obj = training_job(sync={"mode": mode, "source": "git.example:/a/mnist.git"})
+    job = job_of(obj, "0" * 40 if mode == "git" else "")
+    pod = render(obj, job, chief_of(job), PodDefaults())
+    done = run(pod["spec"]["initContainers"][0], tmp_path, PATH=path)
+    assert done.returncode == {"git": 128, "rsync": 12}[mode]
+    assert done.stderr.count("trying again") == 9  # and then ten minutes are over
+
+
+def test_a_commit_that_is_nowhere_is_not_waited_for(source: Path, tmp_path: Path) -> None:
+    obj = job_object(source, revision="0" * 40)
+    pod = render(obj, job_of(obj, "0" * 40), chief_of(job_of(obj)), PodDefaults())
+    done = run(pod["spec"]["initContainers"][0], tmp_path)
+    assert done.returncode == NO_SUCH_COMMIT
+    assert done.stderr.endswith(f"has no branch, tag or commit {'0' * 40}\n")
+    assert "trying again" not in done.stderr
+
+
+@pytest.mark.parametrize("revision", ["0" * 40, "v1"])
+def test_the_first_pod_asks_for_a_whole_commit_too(revision: str, tmp_path: Path) -> None:
+    """Nobody asked: each pod of the job failed by itself."""
+    obj = job_object(tmp_path / "away", revision=revision)
+    path = stand_ins(tmp_path, "git", "", date='cat "$HOME/now"; echo 99 > "$HOME/now"')
+    (tmp_path / "now").write_text("1")
+    pod = code_pod(obj, job_of(obj), PodDefaults())
+    assert run(pod["spec"]["containers"][0], tmp_path, PATH=path).returncode == 128

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from midflight.controller import events
-from midflight.controller.commands import AskResize, StartInstance, StopInstance
+from midflight.controller.commands import AskResize, FetchCode, StartInstance, StopInstance
 from midflight.controller.handle import handle
 from midflight.controller.orders import orders
 from midflight.controller.spec import Spec, Sync
@@ -242,6 +244,49 @@ def test_code_that_is_not_fetched_yet_is_waited_for_unless_it_is_not_there():
         Phase.FAILED,
         "its code could not be fetched: no branch mian",
     )
+
+
+@pytest.mark.parametrize(
+    ("sync", "said", "commit"),
+    [
+        (Sync("git", "https://example.org/x.git", revision="c0ffee77" * 5), "c0ffee77" * 5, True),
+        (Sync("rsync", "host:/x"), "", False),
+    ],
+)
+def test_a_job_begins_when_its_source_has_answered(sync: Sync, said: str, commit: bool):
+    """A whole commit, or rsync, was not asked for: the pods came at once, and failed."""
+    job = replace(running(instances={}), phase=Phase.PENDING, code=Code.FETCHING)
+    job = replace(job, spec=spec(sync=sync))
+    look = decide(job, pods={})
+    assert look.job is not None
+    assert look.job.code is Code.FETCHING
+    assert FetchCode(look.key) in look.orders
+    tried = replace(pod("demo-code", tried=12, message="no route to host\n"), role="code")
+    look = decide(job, pods={"demo-code": tried})
+    assert [each.message for each in look.records] == [
+        "its code is not fetched yet: no route to host; trying again"
+    ]
+    done = replace(pod("demo-code", "Succeeded", code=0, message=said), role="code")
+    look = decide(job, pods={"demo-code": done})
+    assert look.job is not None
+    assert (look.job.code, look.job.commit) == (Code.READY, said if commit else "")
+
+
+def test_a_launcher_that_comes_back_without_its_code_does_not_end_a_training():
+    """The job failed, whatever it had trained before."""
+    job = running()
+    launcher = replace(job.instances["demo-launcher"], stage=Stage.STARTING, attempt=2)
+    job = replace(job, started_at=NOW - 9, instances={**job.instances, "demo-launcher": launcher})
+    failed = pod("demo-launcher", "Failed", 2, code=128, message="no route\n", without_code=True)
+    look = decide(job, pods=pods_of(job, demo_launcher=failed))
+    assert look.job is not None
+    assert (look.job.phase, look.job.restarts) == (Phase.RUNNING, 0)
+    waits = look.job.instances["demo-launcher"]
+    assert (waits.stage, waits.failures) == (Stage.PENDING, 1)
+    assert waits.reason == "could not be started: its code could not be fetched: no route"
+    look = decide(job, pods=pods_of(job, demo_launcher=replace(failed, code=66)))
+    assert look.job is not None
+    assert look.job.phase is Phase.FAILED
 
 
 def test_a_lost_launcher_is_started_again_and_the_workers_are_left_alone():

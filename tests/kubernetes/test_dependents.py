@@ -96,6 +96,10 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
     assert subject["name"] == "mine"
 
 
+WORKERS_ALONE = pytorch_job(["torchrun", "train.py"], **ELASTIC)
+del WORKERS_ALONE["spec"]["pytorchReplicaSpecs"]["Master"]
+
+
 @pytest.mark.parametrize(
     ("obj", "name", "port"),
     [
@@ -104,6 +108,8 @@ def test_an_account_of_the_users_own_is_given_that_right_instead() -> None:
         (pytorch_job(["bash", "train.sh"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(["torchrun", "train.py"], **ELASTIC), "fixed-master-0", 23456),
         (pytorch_job(), "fixed-master-0", 23456),
+        (WORKERS_ALONE, "fixed-master-0", 23456),
+        (WORKERS_ALONE, "fixed-worker-0", 23456),  # the host that Kubeflow's policy means
     ],
 )
 def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port: int) -> None:
@@ -113,6 +119,15 @@ def test_the_chief_has_a_name_even_before_it_is_ready(obj: Json, name: str, port
     assert [each["port"] for each in spec["ports"]] == [port]
     assert picks(spec["selector"], labels_of(job.spec, chief_of(job)))
     assert not picks(spec["selector"], labels_of(job.spec, worker_of(job)))
+
+
+def test_a_job_whose_bounds_are_the_same_can_be_drained() -> None:
+    """It had a budget that no drain came to the end of."""
+    obj = training_job()
+    obj["spec"]["etReplicaSpecs"]["worker"] |= {"replicas": 3, "minReplicas": 3, "maxReplicas": 3}
+    assert "PodDisruptionBudget/elastic" not in made(obj)
+    obj["metadata"]["annotations"] = {"midflight.dev/min-available": "2"}
+    assert made(obj)["PodDisruptionBudget/elastic"]["spec"]["minAvailable"] == 2
 
 
 def test_an_operator_s_bound_of_budgets_holds_where_no_annotation_does() -> None:

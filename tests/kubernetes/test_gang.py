@@ -92,14 +92,24 @@ def test_volcano_has_a_group_of_its_own_kind_which_an_annotation_names() -> None
 
 def test_a_pytorchjob_may_ask_for_its_gang_in_its_scheduling_policy() -> None:
     policy = {"minAvailable": 3, "queue": "research", "priorityClass": "high"}
+    policy |= {"minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 60}
     obj = pytorch_job(runPolicy={"schedulingPolicy": policy})
     [group] = groups(obj)
-    assert group["spec"] == {"minMember": 3}
+    needs = {"minResources": {"cpu": "3"}}
+    assert group["spec"] == {"minMember": 3, **needs, "scheduleTimeoutSeconds": 60}
     assert members(obj) == ["pytorchjob-fixed"] * 2
     [group] = groups(volcano(obj))
-    assert group["spec"] == {"minMember": 3, "queue": "research", "priorityClassName": "high"}
+    of_volcano = {"queue": "research", "priorityClassName": "high"}
+    assert group["spec"] == {"minMember": 3, **of_volcano, **needs}
     del policy["minAvailable"]
     assert groups(obj) == []
+
+
+def test_a_trainingjob_may_name_the_queue_of_volcano_in_an_annotation() -> None:
+    obj = volcano(submitted(**BOUNDS))
+    obj["metadata"]["annotations"] = {"scheduling.volcano.sh/queue-name": "research"}
+    [group] = groups(obj)
+    assert group["spec"] == {"minMember": 3, "queue": "research"}
 
 
 def test_a_job_of_one_pod_is_a_gang_of_one() -> None:

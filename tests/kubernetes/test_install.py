@@ -33,6 +33,7 @@ DEPLOY = ROOT / "deploy"
 OVERLAYS = sorted(path.name for path in (DEPLOY / "overlays").iterdir())
 WHOLE = manifests.objects("midflight-system", "midflight:1", 2, "")
 FOR_OLD_CLUSTERS = "before-1.25"
+OLD_COMPONENT = f"components/{FOR_OLD_CLUSTERS}"
 NARROW = manifests.objects("team-a", "midflight:1", 2, "team-a")
 CURRENT = kubernetes_validate.latest_version()
 Object = dict[str, Any]
@@ -217,6 +218,7 @@ JOBS = {
         for part in ("status", "finalizers")
     ),
     *(f"{verb} pods" for verb in ("create", "delete", "get", "list", "patch", "watch")),
+    "get pods/log",
     *(f"{verb} configmaps" for verb in ("create", "get", "patch", "update", "watch")),
     *(f"{verb} services" for verb in ("create", "get")),
     *(f"{verb} serviceaccounts" for verb in ("create", "get")),
@@ -354,7 +356,7 @@ def test_everything_in_deploy_is_used_and_everything_used_is_there() -> None:
     for file in DEPLOY.rglob("kustomization.yaml"):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         patches = [one["path"] for one in content.get("patches", []) if "path" in one]
-        for path in [*content["resources"], *patches]:
+        for path in [*content.get("resources", []), *content.get("components", []), *patches]:
             target = (file.parent / path).resolve()
             assert target.exists(), f"{file} names {path}"
             used.add(target / "kustomization.yaml" if target.is_dir() else target)
@@ -375,6 +377,14 @@ def test_an_overlay_becomes_valid_manifests_with_one_image(overlay: str) -> None
         assert identities(objects) == identities(manifests.objects())
     if overlay == "single":
         assert identities(objects) == identities(manifests.objects(replicas=1))
+
+
+def test_the_strict_network_lets_the_operator_reach_every_coordinator() -> None:
+    """Those of PyTorchJobs that run torchrun listen where its nodes meet."""
+    file = DEPLOY / "overlays" / "restricted-network" / "network-policy.yaml"
+    egress = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]["egress"]
+    ports = {port["port"] for port in egress[-1]["ports"]}
+    assert ports == {names.PORT, names.MASTER_PORT}
 
 
 def test_alarms_are_about_metrics_that_there_are() -> None:
@@ -399,6 +409,17 @@ def test_the_overlay_for_old_clusters_is_what_would_be_installed_there() -> None
     wanted = [apply.as_served(one, (1, 20)) for one in manifests.objects()]
     assert identities(found) == identities(wanted)
     assert [one for one in found if one not in wanted] == []
+
+
+@pytest.mark.parametrize("overlay", sorted({*OVERLAYS} - {FOR_OLD_CLUSTERS}))
+def test_every_overlay_becomes_one_for_old_clusters(overlay: str, tmp_path: Path) -> None:
+    """Only the default had one."""
+    copy = shutil.copytree(DEPLOY, tmp_path / "deploy")
+    (copy / "old").mkdir()
+    content = {"resources": [f"../overlays/{overlay}"], "components": [f"../{OLD_COMPONENT}"]}
+    (copy / "old" / "kustomization.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    wanted = [apply.as_served(one, (1, 20)) for one in kustomized(copy / "overlays" / overlay)]
+    assert kustomized(copy / "old") == wanted
 
 
 def test_an_image_that_is_chosen_in_an_overlay_is_also_what_jobs_are_provided_from(

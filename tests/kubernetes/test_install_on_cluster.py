@@ -5,7 +5,6 @@ test has a namespace of its own for the operator and leaves the cluster without 
 """
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ import pytest
 import midflight
 from midflight.cli.main import main
 from midflight.kubernetes import names
-from midflight.kubernetes.install import apply, manifests
+from midflight.kubernetes.install import manifests
 from midflight.kubernetes.pods import PodDefaults, dependents
 from tests.kubernetes.foreign_objects import deployment, foreign_crd, webhook
 from tests.kubernetes.job_objects import job_of, pytorch_job, training_job
@@ -30,7 +29,6 @@ from tests.kubernetes.plane.control import Plane
 
 pytestmark = pytest.mark.slow
 
-OVERLAYS = Path(__file__).resolve().parents[2] / "deploy" / "overlays"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 TRAINING = f"{CRDS}/trainingjobs.{names.GROUP}"
 PYTORCH = f"{CRDS}/pytorchjobs.{names.PYTORCH_GROUP}"
@@ -141,21 +139,6 @@ def test_an_upgrade_changes_what_differs_and_running_jobs_do_not_notice(bare: Ba
     after = bare.api.call("GET", f"{JOBS}/runs")
     assert after["metadata"] == before["metadata"]
     assert after["spec"] == before["spec"]
-
-
-def test_the_overlay_for_its_version_is_accepted_whole(bare: Bare) -> None:
-    kubectl = shutil.which("kubectl") or pytest.skip("kubectl is not here")
-    version = bare.api.call("GET", "/version")["gitVersion"]
-    overlay = "before-1.25" if apply.number(version) < (1, 25) else "default"
-    spaces = "/api/v1/namespaces"
-    bare.api.call("POST", spaces, {"metadata": {"name": manifests.NAMESPACE}})
-    try:
-        words = ["apply", "--server-side", "--dry-run=server", "-k", str(OVERLAYS / overlay)]
-        config = f"--kubeconfig={bare.plane.kubeconfig}"
-        done = subprocess.run([kubectl, config, *words], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-    finally:
-        bare.api.delete(f"{spaces}/{manifests.NAMESPACE}")
 
 
 def test_what_somebody_has_changed_by_hand_is_put_right(bare: Bare) -> None:

@@ -85,6 +85,22 @@ def test_jobs_beyond_the_bound_share_a_series_and_take_the_room_of_those_that_ar
     assert counts("b", "d") == {"b": 3, "c": 1, "": 3}, "b has come back"
 
 
+def test_every_pod_that_is_started_again_is_counted_with_its_role() -> None:
+    """Only restarts of whole jobs were, and so none of an elastic job's workers."""
+    told, before = Metrics(), running()
+    again = {
+        name: replace(each, attempt=each.attempt + 1) for name, each in before.instances.items()
+    }
+    told.saved(before, replace(before, instances=again))
+    told.saved(replace(before, instances={}), before)  # the first time is none
+    once = {"demo-worker-0": replace(again["demo-worker-0"], attempt=9)}
+    told.saved(replace(before, instances=again), replace(before, instances={**again, **once}))
+    name, job = "midflight_instance_restarts_total", {"namespace": "default", "job": "demo"}
+    found = read(told)
+    assert value(found, name, **job, role="launcher") == 1
+    assert value(found, name, **job, role="worker") == len(before.instances)
+
+
 def test_restarts_are_told_of_the_jobs_with_the_most_and_of_so_many_jobs_only() -> None:
     name, jobs = "midflight_job_restarts", {("team", f"job-{n}"): n for n in range(MOST_JOBS + 10)}
     found = read(Metrics(), replace(FIGURES, restarts=jobs))

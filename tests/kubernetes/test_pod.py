@@ -60,6 +60,26 @@ def test_a_signal_is_a_negative_code():
     assert read_pod(made(ended(255))).code == 255
 
 
+def without_code(code: int, message: str) -> dict[str, Any]:
+    ended = {"terminated": {"exitCode": code, "message": message}}
+    waits = {"name": "et", "state": {"waiting": {"reason": "PodInitializing"}}}
+    fetches = {"name": "midflight-code", "state": ended}
+    return {"phase": "Failed", "initContainerStatuses": [fetches], "containerStatuses": [waits]}
+
+
+def test_one_whose_code_could_not_be_fetched_never_began():
+    """Its end was taken for that of its program."""
+    seen = sighting(read_pod(made(without_code(128, "fatal: no route to host\n"))))
+    assert (seen.code, seen.unusable) == (None, False)
+    assert seen.reason == "its code could not be fetched: fatal: no route to host"
+
+
+def test_one_whose_code_is_nowhere_is_not_tried_again():
+    seen = sighting(read_pod(made(without_code(66, "there is no commit c0ffee\n"))))
+    assert seen.unusable
+    assert "there is no commit c0ffee" in seen.reason
+
+
 def test_one_that_was_told_to_end_has_not_come_to_its_end():
     going = {"deletionTimestamp": "2026-01-02T03:04:35Z", "deletionGracePeriodSeconds": 30}
     assert read_pod(made(ended(0, finishedAt="2026-01-02T03:04:06Z"), **going)).told

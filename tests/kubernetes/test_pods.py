@@ -134,6 +134,48 @@ def test_every_pod_of_an_elastic_job_runs_torchrun_and_all_of_them_meet(command:
     assert first["spec"]["hostname"] == "fixed-master-0"  # by which torch knows who is the host
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["accelerate", "launch", "train.py"],
+        ["python", "-m", "accelerate.commands.launch", "train.py"],
+        ["deepspeed", "--no_ssh", "train.py"],
+        ["mpirun", "python", "train.py"],
+    ],
+)
+def test_every_pod_runs_a_launcher_that_counts_its_nodes_when_it_starts(command: list[str]) -> None:
+    """The master ran it alone, a world of one, and workers did nothing."""
+    obj = pytorch_job(command, elasticPolicy={**ELASTIC, "maxRestarts": 5})
+    for rank, pod in enumerate((chief(obj), worker(obj))):
+        assert main(pod)["command"] == command
+        assert {
+            "RANK": str(rank),
+            "WORLD_SIZE": "3",
+            "MASTER_ADDR": "fixed-master-0",
+            "MASTER_PORT": "23456",
+            "PET_NODE_RANK": str(rank),
+            "PET_NNODES": "3",
+            "PET_RDZV_ENDPOINT": "fixed-master-0:23456",
+            "PET_RDZV_ID": "fixed",
+            "PET_MAX_RESTARTS": "5",
+        }.items() <= env(pod).items()
+        names = [each["name"] for each in main(pod)["env"]]
+        assert len(names) == len({*names})
+    assert "PET_RDZV_ID" not in env(chief(pytorch_job(command)))
+
+
+def test_pods_of_workers_alone_have_the_host_names_that_kubeflow_gives_them() -> None:
+    """Its first worker is the host of the rendezvous, and here that is the chief."""
+    obj = pytorch_job(TORCHRUN, elasticPolicy=ELASTIC)
+    del obj["spec"]["pytorchReplicaSpecs"]["Master"]
+    first, second = chief(obj), worker(obj)
+    assert [each["spec"]["hostname"] for each in (first, second)] == [
+        "fixed-worker-0",
+        "fixed-worker-1",
+    ]
+    assert env(second)["PET_RDZV_ENDPOINT"] == "fixed-worker-0:23456"
+
+
 def test_a_torchrun_that_a_script_hides_meets_the_others_too() -> None:
     """Each member starts one, which is a node with one process."""
     obj = pytorch_job(["bash", "train.sh"], elasticPolicy=ELASTIC)
@@ -149,19 +191,24 @@ def test_a_torchrun_that_a_script_hides_meets_the_others_too() -> None:
     assert "PET_NNODES" not in env(worker(training_job(["bash", "train.sh"])))
 
 
-def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> None:
-    obj = pytorch_job()
+@pytest.mark.parametrize(
+    ("obj", "wanted"),
+    [
+        (pytorch_job(), {"RANK": "1", "MASTER_ADDR": "fixed-master-0", "PET_NNODES": "3"}),
+        (pytorch_job(TORCHRUN, elasticPolicy=ELASTIC), {"PET_RDZV_ID": "fixed"}),
+    ],
+)
+def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them(
+    obj: Json, wanted: dict[str, str]
+) -> None:
+    obj = copy.deepcopy(obj)
     beside = {"name": "beside", "image": "x", "env": [{"name": "A", "value": "1"}]}
     pod_spec(obj, "Worker")["containers"].append(beside)
     found = {
         each["name"]: each.get("value") for each in worker(obj)["spec"]["containers"][1]["env"]
     }
     assert found["A"] == "1"
-    assert {
-        "RANK": "1",
-        "MASTER_ADDR": "fixed-master-0",
-        "PET_NNODES": "3",
-    }.items() <= found.items()
+    assert wanted.items() <= found.items()
 
 
 @pytest.mark.parametrize(
@@ -169,6 +216,10 @@ def test_all_containers_of_a_pytorchjob_are_told_what_kubeflow_tells_them() -> N
     [
         ({"cpu": "4", "memory": "8Gi"}, {"cpu": "100m", "memory": "128Mi"}),
         ({"cpu": "50m", "memory": "64Mi"}, {"cpu": "50m", "memory": "64Mi"}),
+        (
+            {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "9Gi"},
+            {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "9Gi"},
+        ),
     ],
 )
 def test_a_quota_on_limits_finds_them_in_our_init_containers(limits: Json, requests: Json) -> None:

@@ -64,6 +64,33 @@ def test_a_field_of_kubeflows_that_has_no_effect_is_named(spec: dict[str, Any], 
     assert f"spec.{path} has no effect" in text
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "without_effect"),
+    [("", ["queue", "priorityClass"]), ("volcano", ["scheduleTimeoutSeconds"])],
+)
+def test_what_the_groups_of_a_scheduler_lack_is_named(scheduler: str, without_effect: list[str]):
+    policy = {"minAvailable": 3, "queue": "a", "priorityClass": "b", "scheduleTimeoutSeconds": 9}
+    obj = pytorch_job(runPolicy={"schedulingPolicy": {**policy, "minResources": {"cpu": 1}}})
+    for role in ("Master", "Worker"):
+        pod_spec(obj, role)["schedulerName"] = scheduler
+    texts = [text for reason, text in remarks(obj, []) if reason == "FieldIgnored"]
+    assert [text.split()[0] for text in texts] == [
+        f"spec.runPolicy.schedulingPolicy.{key}" for key in without_effect
+    ]
+
+
+def test_an_elastic_policy_that_cannot_be_kept_is_said():
+    """Scaling succeeded, and the launcher knew nothing of it."""
+    policy = {"minReplicas": 1, "maxReplicas": 4}
+    obj = pytorch_job(["accelerate", "launch", "train.py"], elasticPolicy=policy)
+    [(reason, text)] = remarks(obj, [])
+    assert reason == "FieldIgnored"
+    assert "elastic: accelerate counts its nodes when it starts" in text
+    spec = job_of(obj).spec
+    assert (spec.elastic, spec.least, spec.most) == (False, spec.workers, spec.workers)
+    assert remarks(pytorch_job(["accelerate", "launch", "train.py"]), []) == []
+
+
 def test_privileges_that_a_template_adds_are_said():
     obj = training_job()
     pod_spec(obj, "worker")["hostNetwork"] = True

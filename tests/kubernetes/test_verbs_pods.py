@@ -87,6 +87,32 @@ def test_a_pod_that_is_being_prepared_shows_the_log_of_what_prepares_it(demo: Si
     assert "Init:0/1" in demo.types("get", "demo").out
 
 
+def test_the_log_of_a_pod_that_failed_before_is_shown_where_the_operator_has_kept_it(
+    demo: Site,
+) -> None:
+    demo.pod("demo", "launcher", "echo now")
+    data = {
+        "20260101T000000Z.demo-worker-0.1": "former\n",
+        "20260102T000000Z.demo-worker-0.2": "one\ntwo\n",
+        "20260101T120000Z.demo-launcher.1": "of launcher\n",
+    }
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-logs"}}
+    demo.api.call("POST", path("ConfigMap", demo.namespace), {**made, "data": data})
+    assert demo.types("logs", "demo", "--previous").out == "of launcher\n"
+    assert demo.types("logs", "demo", "-p", "-i", "demo-worker-0").out == "one\ntwo\n"
+    assert demo.types("logs", "demo", "-p", "-i", "demo-worker-0", "-t1").out == "two\n"
+    assert demo.types("logs", "demo", "-p", "--all").out.splitlines() == [
+        "[demo-launcher] of launcher",
+        "[demo-worker-0] one",
+        "[demo-worker-0] two",
+    ]
+    said = demo.types("logs", "demo", "-p", "-i", "demo-worker-1", code=1)
+    assert "no log of a former pod of demo-worker-1 is kept" in said.err
+    assert "instances with one: demo-launcher, demo-worker-0" in said.err
+    said = demo.types("logs", "demo", "-p", "-f", code=2)
+    assert "wanted --previous or --follow, got both" in said.err
+
+
 def test_what_has_no_log_yet_is_said_with_the_reason(demo: Site) -> None:
     said = demo.types("logs", "demo", "-i", "demo-worker-7", code=1)
     assert "invalid instance name demo-worker-7 in job demo" in said.err

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 OURS = frozenset(
     {"midflight", "arena", "horovodrun", "kungfu-run", "kungfu-cluster-manager-example"}
 )
-OTHERS = frozenset(
-    {"torchrun", "mpirun", "mpiexec", "deepspeed", "accelerate"}  # a run of their own, or none
+OTHERS = frozenset(  # a run of their own, or none
+    {"torchrun", "mpirun", "mpiexec", "deepspeed", "accelerate", "accelerate-launch"}
 )
 OUR_MODULES = frozenset(
     {
@@ -25,8 +25,10 @@ OUR_MODULES = frozenset(
         "midflight.cli.main",
     }
 )
-OTHER_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
-TORCHRUN = OTHER_MODULES | {"torchrun", "midflight.torchrun"}
+_TORCH_MODULES = frozenset({"torch.distributed.run", "torch.distributed.launch"})
+OTHER_MODULES = _TORCH_MODULES | {"accelerate.commands.launch", "deepspeed.launcher.runner"}
+TORCHRUN = _TORCH_MODULES | {"torchrun", "midflight.torchrun"}
+_LAUNCH = "launch"  # what accelerate does beside that (config, env, test) is no run
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\+?=.*", re.DOTALL)
 _PIECE = re.compile(
@@ -67,6 +69,17 @@ def runs_torchrun(command: str, run_in: str = "auto") -> bool:
     return run_in == "auto" and bool(found) and all(word in TORCHRUN for word in found)
 
 
+def counting_launcher(command: str, run_in: str = "auto") -> str:
+    """One that counts its nodes when it starts, as all but torchrun and ours do; "" for none.
+
+    Such a launcher is to be run on each node, but no node can join or leave later.
+    """
+    found = launchers(command)
+    if run_in != "auto" or any(word in OURS | OUR_MODULES for word in found):
+        return ""
+    return next((word for word in found if word not in TORCHRUN), "")
+
+
 @functools.lru_cache(_KEPT)
 def in_place_of_the_shell(command: str) -> str:
     """The command with `exec` before it, where that is all the shell has to do.
@@ -96,6 +109,8 @@ def _launchers(command: str, depth: int) -> Iterator[str]:
         if at == len(words):
             continue
         program = words[at].rpartition("/")[2]
+        if program == "accelerate" and words[at + 1 : at + 2] != [_LAUNCH]:
+            continue
         if program in OURS | OTHERS:
             yield program
         elif _PYTHON.fullmatch(program):

@@ -146,7 +146,8 @@ def replaces(policy: str, fate: Fate, code: int | None) -> bool:
         case "OnFailure":
             return fate is not Fate.DONE
         case "ExitCode":  # 128 and 255 too
-            return fate in (Fate.KILLED, Fate.LOST) or (code is not None and 128 <= code <= 255)
+            by_its_place = fate in (Fate.KILLED, Fate.LOST, Fate.UNSTARTED)
+            return by_its_place or (code is not None and 128 <= code <= 255)
         case _:
             return True
 

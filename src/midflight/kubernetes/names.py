@@ -38,6 +38,7 @@ MIN_AVAILABLE = f"{OURS}/min-available"  # annotation of a job: workers that a d
 TEMPLATE = f"{OURS}/template"  # annotation of a pod: changes with the template it was made of
 FINALIZER = f"{OURS}/cleanup"
 KUBEFLOW = "kubeflow.org/training-operator"  # in managedBy; where we run its jobs, that is us
+QUEUE = "scheduling.volcano.sh/queue-name"  # annotation of a job: Volcano's queue for its gang
 SUSPEND = "scheduling.x-k8s.io/suspend"  # annotation, "true": a queue lets it go later
 SUSPENDED = "job-supervisor.kube-ai.io/job-suspended"  # annotation, "true": stop all of it
 SPOT = "job-supervisor.kube-ai.io/spot-instance"
@@ -65,6 +66,7 @@ JOB_DIR = "/var/run/midflight"  # a pod's own, gone with it
 RUNTIME_DIR = "/opt/midflight"  # where midflight is put for images that lack it
 CODE_DIR = "/code"
 UNUSABLE, UNUSABLE_IMAGE = 78, "midflight: this image"  # exit code, and how its last line begins
+CODE_CONTAINER = "midflight-code"  # fetches the code of a pod, or finds out its commit
 NO_SUCH_COMMIT = 66  # exit code where the source has no branch, tag or commit of that name
 
 # --- a job's own objects --------------------------------------------------------------------------
@@ -83,6 +85,10 @@ def master_service(job: str) -> str:
     return f"{job}-master-0"
 
 
+def first_worker_service(job: str) -> str:
+    return f"{job}-worker-0"
+
+
 def token_secret(job: str, uid: str, key: bytes) -> str:
     """`key`: the operator's. Nobody else can know the name, and so make one of it, before it does:
     the operator may not read Secrets, and would take that one for the job's.
@@ -99,6 +105,11 @@ def config_map(job: str) -> str:
 def state_map(job: str) -> str:
     """Where the job's coordinator keeps its state, for the next launcher to find."""
     return f"{job}-state"
+
+
+def logs_map(job: str) -> str:
+    """Holds the ends of the logs of pods that failed."""
+    return f"{job}-logs"
 
 
 def service_account(job: str) -> str:

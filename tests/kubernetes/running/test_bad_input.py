@@ -44,6 +44,16 @@ def workers(**fields: Any) -> Json:
     return {"spec": {"etReplicaSpecs": {"worker": fields}}}
 
 
+def wait_fetching(jobs: Jobs, name: str, former: str) -> None:
+    """The container that fetches the code of a new pod runs."""
+
+    def runs(pod: Json) -> bool:
+        first = (pod["status"].get("initContainerStatuses") or [{}])[0]
+        return pod["metadata"]["uid"] != former and "running" in first.get("state", {})
+
+    jobs.cluster.wait_for("Pod", jobs.namespace, name, runs)
+
+
 def failure(jobs: Jobs, name: str) -> str:
     """Why it was refused; no pod of it is there, and it says so everywhere."""
     found = jobs.wait_phase(name, "Failed")
@@ -212,6 +222,30 @@ def test_code_that_cannot_be_fetched_yet_says_why_and_is_fetched_later(jobs: Job
         jobs.wait_workers("code", 1)
     log = jobs.cluster.log(jobs.namespace, "code-worker-0", container="midflight-code")
     assert log.startswith(commit)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_launcher_that_comes_back_while_its_source_is_away_waits_for_it(
+    jobs: Jobs, tmp_path: Path
+):
+    """Its pod failed after ten seconds, and the job with it."""
+    repository = Repository(tmp_path)
+    commit = repository.commit()
+    with served(str(repository.folder), repository.served) as source:
+        sync = {"mode": "git", "source": source, "revision": commit}
+        jobs.create(wrong(jobs, "back", workers=1, sync=sync))
+        jobs.wait_workers("back", 1)
+        [there] = repository.served.iterdir()
+        away = there.rename(tmp_path / "away")
+        before = uids(jobs)
+        jobs.delete_pod("back-launcher")
+        wait_fetching(jobs, "back-launcher", before["back-launcher"])
+        asked = {"container": "midflight-code"}
+        jobs.cluster.wait_for_log(jobs.namespace, "back-launcher", "again in 8 s", **asked)
+        away.rename(there)
+        wait_new_pod(jobs, "back-launcher", before["back-launcher"], "Running")
+    assert uids(jobs)["back-worker-0"] == before["back-worker-0"]
+    assert jobs.get("back")["status"]["phase"] == "Running"
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")

@@ -14,6 +14,7 @@ import pytest
 
 from midflight.kubernetes import names
 from midflight.kubernetes.names import SYNC
+from midflight.kubernetes.resources import kept_logs
 from tests.kubernetes.plane.api import MERGE, Json
 from tests.kubernetes.plane.cluster import phase
 from tests.kubernetes.running.guide_git import Repository, served
@@ -114,6 +115,20 @@ def test_what_fails_is_started_again_as_often_as_the_backoff_limit_says(jobs: Jo
     assert attempt(jobs.pod("bad-master-0")) == 2
 
 
+def test_the_end_of_the_log_of_a_pod_that_failed_is_there_when_it_was_started_again(jobs: Jobs):
+    """It went with its pod, half a second after the crash."""
+    script = 'seq 1 2000; echo "of $HOSTNAME" >&2; sleep 0.2; exit 3'
+    jobs.create(manifest(jobs, "crash", shell(script), policy={"backoffLimit": 1}))
+    wait_phase(jobs, "crash", "Failed")
+    kept = jobs.cluster.wait_for("ConfigMap", jobs.namespace, "crash-logs", bool)
+    log = kept_logs.by_instance(kept["data"])["crash-master-0"]
+    assert log.startswith("1702\n") and log.endswith("2000\nof crash-master-0\n")
+    [owner] = kept["metadata"]["ownerReferences"]
+    assert owner["name"] == "crash"
+    jobs.cluster.delete(KIND, jobs.namespace, "crash")
+    jobs.cluster.wait_gone("ConfigMap", jobs.namespace, "crash-logs")
+
+
 def test_a_job_of_fixed_size_that_loses_a_pod_starts_anew_as_a_whole(jobs: Jobs):
     jobs.create(manifest(jobs, "fixed", shell(SLEEP)))
     names_of = ("fixed-master-0", "fixed-worker-0")
@@ -195,6 +210,36 @@ def test_the_torchruns_of_all_pods_of_an_elastic_job_make_one_world(jobs: Jobs):
     set_workers(jobs, "tr", 1)
     wait_pods(jobs, "tr-master-0", "tr-worker-0")
     wait_sizes(jobs, "2 3 2", "tr-master-0", "tr-worker-0")
+
+
+def test_workers_alone_meet_as_in_kubeflows_examples(jobs: Jobs):
+    """Each of them was a world of one."""
+    start = "python3 -m torch.distributed.run --rdzv_backend=c10d --rdzv_endpoint=wo-worker-0:29400"
+    command = f"cat > /tmp/a.py <<'END'\n{WORLD}\nEND\n{start} /tmp/a.py"
+    bounds = {"rdzvBackend": "c10d", "minReplicas": 2, "maxReplicas": 3, "maxRestarts": 100}
+    made = manifest(jobs, "wo", shell(command), 2, elasticPolicy=bounds)
+    del made["spec"]["pytorchReplicaSpecs"]["Master"]
+    jobs.create(made)
+    wait_pods(jobs, "wo-master-0", "wo-worker-0")
+    wait_sizes(jobs, "2", "wo-master-0", "wo-worker-0")
+    set_workers(jobs, "wo", 3)
+    wait_pods(jobs, "wo-master-0", "wo-worker-0", "wo-worker-1")
+    wait_sizes(jobs, "2 3", "wo-master-0", "wo-worker-0")
+    wait_sizes(jobs, "3", "wo-worker-1")
+
+
+def test_a_launcher_that_counts_its_nodes_has_all_of_them_and_keeps_them(jobs: Jobs):
+    """It ran in the master alone, and scaling succeeded with workers that did nothing."""
+    waits = f"{RING}\n".replace("sys.exit()\n", "time.sleep(600)\n", 1)
+    command = f"deepspeed() {{ python3 -u - <<'END'\n{waits}\nEND\n}}\ndeepspeed train.py"
+    bounds = {"minReplicas": 1, "maxReplicas": 3}
+    jobs.create(manifest(jobs, "ds", shell(command), elasticPolicy=bounds))
+    wait_pods(jobs, "ds-master-0", "ds-worker-0")
+    whole = "rank 0 of 2 at ('ds-master-0', 23456) heard 1"
+    jobs.cluster.wait_for_log(jobs.namespace, "ds-master-0", whole, SECONDS)
+    wait_said(jobs, "FieldIgnored", "deepspeed counts its nodes when it starts")
+    set_workers(jobs, "ds", 2)
+    wait_said(jobs, "ScaleRefused", "has a fixed size of 2 workers")
 
 
 def test_torchruns_that_a_script_hides_make_one_world_too(jobs: Jobs):

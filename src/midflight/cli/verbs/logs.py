@@ -23,6 +23,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser().read(argv)
     if options.all and options.instance:
         raise UsageError("wanted --all or --instance, got both")
+    if options.previous:
+        _check_previous(options)
     query = _query(options)
     client = connect()
     if is_kubernetes() and options.container:
@@ -35,9 +37,21 @@ def main(argv: Sequence[str]) -> int:
         if not _print(client, options, query):
             _explain(client, options)
     except NotFound:
-        _explain(client, options)
+        if not options.previous:
+            _explain(client, options)
         raise
     return 0
+
+
+def _check_previous(options: Namespace) -> None:
+    for name in ("follow", "timestamps", "since", "since_time", "container"):
+        if getattr(options, name):
+            raise UsageError(f"wanted --previous or --{name.replace('_', '-')}, got both")
+    if not is_kubernetes():
+        raise UsageError(
+            "--previous is for a cluster; on this machine the log of an instance goes on over all "
+            "its attempts"
+        )
 
 
 def _query(options: Namespace) -> dict[str, str]:
@@ -48,6 +62,7 @@ def _query(options: Namespace) -> dict[str, str]:
         "since": _since(options),
         "timestamps": options.timestamps,
         "all": options.all,
+        "previous": options.previous,
     }
     return {key: _text(value) for key, value in query.items() if value not in ("", False, -1, 0.0)}
 
@@ -135,6 +150,7 @@ def parser() -> flags.VerbParser:
     made.add_argument("job", metavar="JOB", help="name of the job")
     flags.switch(made, "-f", "--follow", help="follow it until the job has ended")
     flags.switch(made, "--all", help="show all instances, with their names")
+    flags.switch(made, "-p", "--previous", help="what is kept of the pod that failed before")
     flags.switch(made, "--raw", help="pass control characters on to a terminal as they are")
     flags.switch(made, "--timestamps", help="show the time of each line")
     add = made.add_argument

@@ -102,6 +102,18 @@ class AsyncConnection:
         except (httpx2.HTTPError, httpx2.StreamError) as error:
             raise from_lightkube(error) from None
 
+    async def log(self, namespace: str, pod: str, container: str, lines: int) -> str:
+        """The last lines of a container's log."""
+        try:
+            async with self._gate.turn(namespace):
+                self.requests += 1
+                answer = self._client.log(
+                    pod, namespace=namespace, container=container, tail_lines=lines
+                )
+                return "".join([line async for line in answer])
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            raise from_lightkube(error) from None
+
     # --- writing ----------------------------------------------------------------------------
 
     async def create(self, obj: Object) -> Object:

@@ -49,6 +49,7 @@ def job_rules() -> list[Rule]:
     return [
         *rules,
         rule("", ("pods",), (*_READ, "create", "delete", "patch")),
+        rule("", ("pods/log",), ("get",)),  # of those that failed, before they are replaced
         # get, update and watch are what a launcher's Role grants on the job's state
         rule("", ("configmaps",), ("create", "get", "patch", "update", "watch")),
         rule("", ("secrets", "events"), ("create",)),

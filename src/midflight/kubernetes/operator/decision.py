@@ -92,16 +92,13 @@ class Decision:
         pod = pods.get(name)
         if why := self.observed.delays.get(name) or (pod.waits_for if pod is not None else ""):
             self._warn("Pending", f"its code is not fetched yet: {why}")
-        sync = job.spec.sync
-        if sync is None or sync.mode != "git" or _is_commit(sync.revision):
-            commit = sync.revision if sync is not None and sync.mode == "git" else ""
-            yield events.CodeFetched(now, self.key, commit)
-        elif pod is not None and pod.role == CODE_ROLE:
-            yield from self._see_code_pod(pod, now)
+        if pod is not None and pod.role == CODE_ROLE:
+            has_commit = job.spec.sync is not None and job.spec.sync.mode == "git"
+            yield from self._see_code_pod(pod, has_commit, now)
 
-    def _see_code_pod(self, pod: Pod, now: float) -> Iterator[events.Event]:
+    def _see_code_pod(self, pod: Pod, has_commit: bool, now: float) -> Iterator[events.Event]:
         said = pod.message.strip()
-        if pod.over and pod.code == 0 and said:
+        if pod.over and pod.code == 0 and bool(said) == has_commit:
             yield events.CodeFetched(now, self.key, said)
         elif pod.over or pod.tried == names.NO_SUCH_COMMIT:
             yield events.CodeNotFetched(now, self.key, said or pod.end or CODE_POD_FAILED)
@@ -149,7 +146,3 @@ class Decision:
     def _warn(self, reason: str, message: str) -> None:
         job = self.key.partition("/")[2]
         self.records.append(Record(self.key, f"job/{job}", "Warning", reason, message))
-
-
-def _is_commit(revision: str) -> bool:
-    return len(revision) == 40 and all(sign in "0123456789abcdef" for sign in revision)

@@ -33,6 +33,7 @@ from midflight.errors import Exists, MidflightError, NotFound, Unreachable, Usag
 from midflight.kubernetes import names
 from midflight.kubernetes.api.async_connection import AsyncConnection, Object
 from midflight.kubernetes.api.errors import Rejected, UnknownKind
+from midflight.kubernetes.operator import log_keeper
 from midflight.kubernetes.operator.observed import Pods, begins_anew, launcher_ip
 from midflight.kubernetes.pods import PodDefaults, code, dependents
 from midflight.kubernetes.pods import pod as pods
@@ -90,6 +91,8 @@ class Executor:
         if begins_anew(job, find(), orders):
             await self._forget_run(job)
         namespace = job.spec.namespace
+        if failed := log_keeper.failed_pods(job, deletions, find()):
+            await log_keeper.keep_logs(self.api, obj, job, failed, self.clock())
         await _in_parallel(
             [
                 self.api.delete("Pod", namespace, each.instance, _notice(obj, job, each))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from midflight.controller.state import OPEN, Job
 
 MOST_JOBS = 500  # that have their number of restarts
-MOST_SERIES = 200  # jobs that have histograms
+MOST_SERIES = 200  # jobs that have histograms and counters
 PASS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SCALE_SECONDS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _OTHERS = ("", "")
@@ -61,8 +61,7 @@ class Histogram:
     def lines(self) -> Iterator[str]:
         yield from _head(self._name, "histogram", self._about)
         for values in sorted(self._counts):
-            pairs = zip(self._labels, values, strict=True)
-            said = ",".join(f'{label}="{value}"' for label, value in pairs)
+            said = _labels(self._labels, values)
             total = 0
             for bound, count in zip((*self._bounds, "+Inf"), self._counts[values], strict=True):
                 total += count
@@ -71,8 +70,34 @@ class Histogram:
             yield f"{self._name}_count{{{said}}} {total}"
 
 
+class Counter:
+    def __init__(self, name: str, about: str, labels: tuple[str, ...]) -> None:
+        """`labels` come after the namespace and the name of the job."""
+        self._name = name
+        self._about = about
+        self._labels = ("namespace", "job", *labels)
+        self._counts: dict[tuple[str, ...], int] = {}
+
+    def add(self, values: tuple[str, ...]) -> None:
+        self._counts[values] = self._counts.get(values, 0) + 1
+
+    def forget(self, job: Key) -> None:
+        for values in [each for each in self._counts if each[:2] == job]:
+            del self._counts[values]
+
+    def lines(self) -> Iterator[str]:
+        yield from _head(self._name, "counter", self._about)
+        for values, count in sorted(self._counts.items()):
+            yield f"{self._name}{{{_labels(self._labels, values)}}} {count}"
+
+
 class Metrics:
     def __init__(self) -> None:
+        self._restarts = Counter(
+            "midflight_instance_restarts_total",
+            "Launchers, masters and workers that were started again, for whatever reason",
+            ("role",),
+        )
         self._passes = Histogram(
             "midflight_reconcile_duration_seconds", "Time of a pass over a job", (), PASS_SECONDS
         )
@@ -82,6 +107,7 @@ class Metrics:
             ("kind", "outcome"),
             SCALE_SECONDS,
         )
+        self._all = (self._restarts, self._passes, self._scales)
         self._jobs: set[Key] = set()  # with series of their own
         self._gone: dict[Key, None] = {}  # of those, in the order in which they ended
 
@@ -94,12 +120,17 @@ class Metrics:
             self._passes.observe(self._series(job), time.monotonic() - began)
 
     def saved(self, before: Job, after: Job) -> None:
-        """Observes the scale operations that came to their end between two states of a job."""
+        """Observes what happened between two states of a job: scale operations that came to their
+        end, and instances that were started again."""
+        job = (after.spec.namespace, after.spec.name)
+        for name, instance in after.instances.items():
+            former = before.instances.get(name)
+            if former is not None and instance.attempt > former.attempt > 0:
+                self._restarts.add((*self._series(job), instance.role.value))
         over = {each.id for each in before.operations if each.progress not in OPEN}
         for each in after.operations:
             if each.ended_at is not None and each.id not in over:
-                series = self._series((after.spec.namespace, after.spec.name))
-                values = (*series, each.kind, each.progress.value)
+                values = (*self._series(job), each.kind, each.progress.value)
                 self._scales.observe(values, max(each.ended_at - each.created_at, 0.0))
 
     def forget(self, job: Key) -> None:
@@ -108,7 +139,7 @@ class Metrics:
             self._gone[job] = None
 
     def text(self, figures: Figures) -> str:
-        lines = [*_current(figures), *self._passes.lines(), *self._scales.lines()]
+        lines = [*_current(figures), *(line for each in self._all for line in each.lines())]
         return "\n".join(lines) + "\n"
 
     def _series(self, job: Key) -> Key:
@@ -123,8 +154,13 @@ class Metrics:
     def _drop(self, job: Key) -> None:
         del self._gone[job]
         self._jobs.discard(job)
-        for histogram in (self._passes, self._scales):
-            histogram.forget(job)
+        for each in self._all:
+            each.forget(job)
+
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """Names of objects need no escapes."""
+    return ",".join(f'{name}="{value}"' for name, value in zip(names, values, strict=True))
 
 
 def _current(figures: Figures) -> Iterator[str]:
@@ -145,11 +181,10 @@ def _current(figures: Figures) -> Iterator[str]:
 
 
 def _restarts(found: Mapping[Key, int]) -> Iterable[str]:
-    """Names of objects need no escapes."""
     most = sorted(((n, job) for job, n in found.items() if n), key=lambda one: (-one[0], one[1]))
     return [
-        f'midflight_job_restarts{{namespace="{namespace}",job="{name}"}} {n}'
-        for n, (namespace, name) in most[:MOST_JOBS]
+        f"midflight_job_restarts{{{_labels(('namespace', 'job'), job)}}} {n}"
+        for n, job in most[:MOST_JOBS]
     ]
 
 

@@ -57,6 +57,8 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
         condition = Condition.OVER
         if pod.told and not pod.taken:
             lost, reason = True, GONE + (f": {pod.disruption}" if pod.disruption else "")
+        elif pod.without_code:
+            reason = f"its code could not be fetched: {pod.last_line or described(pod.code or 1)}"
         elif pod.unusable:
             reason = pod.last_line
         elif pod.code and not pod.end and pod.last_line:
@@ -66,7 +68,7 @@ def sighting(pod: Pod, silent: Container[str] = ()) -> Sighting:
         condition,
         pod.node,
         reason=reason,
-        code=(pod.code or 0) if pod.over else None,
+        code=(pod.code or 0) if pod.over and not pod.without_code else None,
         lost=lost,
         unusable=pod.unusable,
         ends_at=pod.ends_at,

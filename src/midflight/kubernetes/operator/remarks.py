@@ -7,8 +7,9 @@ template than the object has now. None of it keeps the job from running.
 from collections.abc import Iterable
 
 from midflight.controller.state import Role
-from midflight.kubernetes.pods import security
+from midflight.kubernetes.pods import gang, security
 from midflight.kubernetes.resources.fields import Object
+from midflight.kubernetes.resources.job_spec import launcher_of_fixed_size
 from midflight.kubernetes.resources.pod import Pod
 from midflight.kubernetes.resources.templates import part, template_mark
 
@@ -19,6 +20,15 @@ _WITHOUT_EFFECT = {
 _WITHOUT_GANG = (
     "spec.runPolicy.schedulingPolicy has no effect without minAvailable, the number of pods "
     "that are to start together"
+)
+_OTHER_SCHEDULER = (
+    "of the PodGroups, only Volcano's have queue and priorityClass (if all templates name the "
+    "scheduler volcano), and only the others have scheduleTimeoutSeconds"
+)
+_FIXED = (
+    "spec.elasticPolicy does not make the job elastic: {launcher} counts its nodes when it starts, "
+    "so every pod runs it and their number is fixed. Start the script with torchrun, or without a "
+    "launcher, for a job whose size can change"
 )
 
 
@@ -37,8 +47,13 @@ def _ignored(obj: Object) -> list[str]:
         holder, _, key = path.rpartition(".")
         if part(obj, holder).value.get(key):
             found.append(f"{path} has no effect: {instead}")
+    if launcher := launcher_of_fixed_size(obj):
+        found.append(_FIXED.format(launcher=launcher))
     policy = part(obj, "spec.runPolicy").value.get("schedulingPolicy")
-    return [*found, _WITHOUT_GANG] if policy and not policy.get("minAvailable") else found
+    if policy and not policy.get("minAvailable"):
+        return [*found, _WITHOUT_GANG]
+    paths = [f"spec.runPolicy.schedulingPolicy.{key}" for key in gang.fields_without_effect(obj)]
+    return [*found, *(f"{path} has no effect: {_OTHER_SCHEDULER}" for path in paths)]
 
 
 def _mixed(obj: Object, pods: Iterable[Pod]) -> list[str]:

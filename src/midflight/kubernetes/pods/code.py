@@ -1,6 +1,8 @@
 """Fetching a job's code in pods: one that finds out the commit, and then a container in each pod.
 
-The commit is resolved once, so that a worker that comes later has what the others have. Addresses,
+The commit is resolved once, so that a worker that comes later has what the others have. Both wait
+for a source that is away: the first begins anew again and again, so that the job can say why, and
+the container of a pod, whose job may have trained for days, asks again itself. Addresses,
 names and passwords reach the scripts through the environment and are never part of a script or of
 an argument that a person wrote; a password comes from the job's Secret and is given only to the
 source's own host, through a program that git asks. No image of a third party is given one: what
@@ -30,10 +32,11 @@ from midflight.kubernetes.resources.templates import (
 )
 
 ROLE = "code"  # of the pod that finds out the commit
-CONTAINER = "midflight-code"
 WORKING_DIR = "/root"  # as Arena has it, where nothing is said
+SHORT = 10.0  # seconds that one try of the first pod lasts; then its answer can be seen
 COMMIT_FILE = "/dev/termination-log"  # where Kubernetes reads a last word
 SECRET_KEYS = dict(zip(LOGIN, ("username", "password"), strict=True))  # as in basic-auth Secrets
+PATIENCE = "MIDFLIGHT_PATIENCE"  # seconds until a source that does not answer is given up
 _DEPTH = "GIT_SYNC_DEPTH"
 _PLACEMENT = (
     "imagePullSecrets",
@@ -49,18 +52,24 @@ _PLACEMENT = (
 
 # In all scripts: no `$(` and no `$$`, which Kubernetes would take for its own.
 _AGAIN = r"""set -eu
+trap 'exit 143' TERM
+now=`date +%s`
+end=`expr "$now" + "$MIDFLIGHT_PATIENCE"`
 again() { # a network may be back in a moment
-  for pause in 1 3 6; do
-    if "$@"; then return 0; fi
+  pause=1
+  while :; do
+    code=0
+    "$@" || code=$?
+    now=`date +%s`
+    if [ "$code" -eq 0 ] || [ "$now" -ge "$end" ]; then return "$code"; fi
     echo "trying again in $pause s" >&2
-    sleep "$pause"
+    sleep "$pause" & wait "$!"
+    if [ "$pause" -lt 30 ]; then pause=`expr "$pause" "*" 2`; fi
   done
-  "$@"
 }
 """
 _ASKING = (
-    _AGAIN
-    + r"""
+    _AGAIN + r"""
 export GIT_TERMINAL_PROMPT=0 LC_ALL=C GIT_SSH_COMMAND="${GIT_SSH_COMMAND:-ssh -oBatchMode=yes}"
 if [ -n "${GIT_SYNC_PASSWORD:-}" ]; then
   export GIT_ASKPASS="$HOME/askpass"
@@ -79,15 +88,22 @@ END
 fi
 git() { command git -c credential.helper= "$@"; }
 wanted="${MIDFLIGHT_COMMIT:-${MIDFLIGHT_REVISION:-${MIDFLIGHT_BRANCH:-HEAD}}}"
+absent() {
+  echo "$MIDFLIGHT_SOURCE has no branch, tag or commit $wanted" >&2
 """
+    f"  exit {names.NO_SUCH_COMMIT}\n}}\n"
 )
 _RESOLVE = (
-    _ASKING + r"""found() {
+    _ASKING
+    + r"""found() {
   printf '%s' "$1" > "$MIDFLIGHT_COMMIT_FILE"
   printf '%s is at %s\n' "$wanted" "$1"
   exit 0
 }
-if printf '%s\n' "$wanted" | grep -Eqx '[0-9a-f]{40}([0-9a-f]{24})?'; then found "$wanted"; fi
+if printf '%s\n' "$wanted" | grep -Eqx '[0-9a-f]{40}([0-9a-f]{24})?'; then
+  again git ls-remote -- "$MIDFLIGHT_SOURCE" HEAD > "$HOME/refs" # whether it answers at all
+  found "$wanted"
+fi
 again git ls-remote -- "$MIDFLIGHT_SOURCE" > "$HOME/refs"
 for name in "refs/heads/$wanted" "refs/tags/$wanted^{}" "refs/tags/$wanted" "$wanted"; do
   while read -r commit ref; do
@@ -100,9 +116,8 @@ if git -C "$HOME/history" rev-parse --quiet --verify "$wanted^{commit}" > "$HOME
   read -r commit < "$HOME/commit"
   found "$commit"
 fi
-echo "$MIDFLIGHT_SOURCE has no branch, tag or commit $wanted" >&2
+absent
 """
-    f"exit {names.NO_SUCH_COMMIT}\n"
 )
 _CLONE = (
     _ASKING
@@ -112,13 +127,21 @@ git init --quiet "$place"
 cd "$place"
 git remote add origin "$MIDFLIGHT_SOURCE"
 known() { git rev-parse --quiet --verify "$1^{commit}" > /dev/null; }
+fetch_wanted() {
+  code=0
+  git fetch --quiet origin "$wanted" 2> "$HOME/answer" || code=$?
+  cat "$HOME/answer" >&2
+  if [ "$code" -ne 0 ] && grep -Eqi "$no_such" "$HOME/answer"; then absent; fi
+  return "$code"
+}
+no_such="couldn't find remote ref|not our ref|unadvertised object|unable to find [0-9a-f]{40}"
 if [ -n "${GIT_SYNC_DEPTH:-}" ] && git fetch --quiet --depth "$GIT_SYNC_DEPTH" origin "$wanted"
 then
   wanted=FETCH_HEAD
 else
   again git fetch --quiet --tags origin '+refs/heads/*:refs/remotes/origin/*'
   if ! known "$wanted"; then # no branch leads to it, or it is one
-    again git fetch --quiet origin "$wanted"
+    again fetch_wanted
     wanted=FETCH_HEAD
   fi
 fi
@@ -149,6 +172,7 @@ def code_pod(obj: Object, job: Job, defaults: PodDefaults) -> dict[str, Any]:
     volumes = {"/tmp": "midflight-tmp"}
     script = _RESOLVE if spec.sync.mode == "git" else _LOOK
     container = _container(obj, job, script, volumes, defaults)
+    container["env"].append({"name": PATIENCE, "value": str(int(SHORT))})
     container["env"].append({"name": "MIDFLIGHT_COMMIT_FILE", "value": COMMIT_FILE})
     container["terminationMessagePath"] = COMMIT_FILE
     placement = {key: thaw(template[key]) for key in _PLACEMENT if template.get(key) is not None}
@@ -193,6 +217,7 @@ def add_code(pod: dict[str, Any], obj: Object, job: Job, defaults: PodDefaults) 
     temporary = add_volume(pod, "fetching", {"emptyDir": {}})
     script = _CLONE if job.spec.sync and job.spec.sync.mode == "git" else _RSYNC
     container = _container(obj, job, script, {names.CODE_DIR: code, "/tmp": temporary}, defaults)
+    container["env"].append({"name": PATIENCE, "value": str(int(FETCH))})
     container["resources"] = init_resources(pod["containers"][0])
     pod["initContainers"] = [container, *pod.get("initContainers", ())]
     return place
@@ -207,7 +232,7 @@ def _container(
     add_limits(main, defaults)
     assert spec.sync is not None
     return {
-        "name": CONTAINER,
+        "name": names.CODE_CONTAINER,
         "image": spec.container.sync_image or defaults.runtime_image or main["image"],
         "command": ["sh", "-c", script],
         "env": _environment(obj, job),

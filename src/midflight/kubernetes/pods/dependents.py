@@ -3,7 +3,7 @@
 An elastic job has a Secret with its token, a ConfigMap with the hostfile and the discovery script,
 one for its coordinator's state, a Service for its launcher, and a ServiceAccount that may change
 that state and nothing else, and a PodDisruptionBudget. Every job has a NetworkPolicy; a gang has a
-PodGroup. All are created once; afterwards only `hosts` and `budget` change.
+PodGroup. All are created once; afterwards only `hosts` and `budget` change. `logs` comes later.
 """
 
 import base64
@@ -18,7 +18,8 @@ from midflight.kubernetes.pods import PodDefaults
 from midflight.kubernetes.pods.gang import gang_of, pod_group
 from midflight.kubernetes.pods.pod import master_port
 from midflight.kubernetes.resources.elastic_policy import (
-    may_hide_torchrun,
+    chief_host,
+    may_run_torchrun,
     rendezvous_port,
     torchrun_in_every_pod,
 )
@@ -62,6 +63,11 @@ def hosts(obj: Object, hosts: Mapping[str, int]) -> dict[str, Any]:
     return _made(obj, "v1", "ConfigMap", names.config_map(_name(obj)), {"data": data})
 
 
+def logs(obj: Object, data: Mapping[str, str]) -> dict[str, Any]:
+    """The ConfigMap that is made when a pod has failed and is about to be replaced."""
+    return _made(obj, "v1", "ConfigMap", names.logs_map(_name(obj)), {"data": dict(data)})
+
+
 def _token(obj: Object, job: Job, token: str, defaults: PodDefaults) -> dict[str, Any]:
     name = names.token_secret(job.spec.name, job.uid, defaults.key)
     data = {"token": base64.b64encode(token.encode()).decode()}
@@ -75,10 +81,13 @@ def _services(obj: Object, spec: Spec) -> list[dict[str, Any]]:
         launcher = names.launcher_service(spec.name)
         found.append(_service(obj, spec, launcher, "coordinator", names.PORT))
     master = names.master_service(spec.name)
+    purpose, port = "rendezvous", rendezvous_port(obj)
     if not is_elastic(spec):
-        found.append(_service(obj, spec, master, "master", master_port(obj)))
-    elif torchrun_in_every_pod(spec) or may_hide_torchrun(spec):
-        found.append(_service(obj, spec, master, "rendezvous", rendezvous_port(obj)))
+        purpose, port = "master", master_port(obj)
+    elif not may_run_torchrun(obj, spec):
+        return found
+    for name in sorted({master, chief_host(obj, spec)}):
+        found.append(_service(obj, spec, name, purpose, port))
     return found
 
 

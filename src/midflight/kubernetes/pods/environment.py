@@ -37,7 +37,8 @@ def environment(
         ours = _of_midflight(job, instance)
     else:
         ours = [*_identity(job, instance), *_of_pytorch(job, instance, port)]
-    ours += [plain(*pair) for pair in (torchrun or {}).items()]
+    sure = {variable["name"] for variable in ours}
+    ours += [plain(*pair) for pair in (torchrun or {}).items() if pair[0] not in sure]
     first = [_field(POD_IP, "status.podIP")] if is_elastic(job.spec) else []
     taken = {variable["name"] for variable in [*first, *ours]}
     said = {variable["name"] for variable in kept}

@@ -14,9 +14,21 @@ from typing import Any, NamedTuple
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Role
 from midflight.kubernetes import names
+from midflight.kubernetes.resources import fields
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.templates import chief_role, kind_of, part, template_of, thaw
 
+_LEAST = "minAvailable"
+# What a PodGroup calls the fields of a schedulingPolicy.
+_OF_COSCHEDULING = {
+    "minResources": "minResources",
+    "scheduleTimeoutSeconds": "scheduleTimeoutSeconds",
+}
+_OF_VOLCANO = {
+    "queue": "queue",
+    "priorityClass": "priorityClassName",
+    "minResources": "minResources",
+}
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")  # the field has 32 bits
 
 
@@ -24,7 +36,7 @@ class Gang(NamedTuple):
     name: str
     least: int  # pods, the launcher among them
     volcano: bool  # which has a PodGroup of its own
-    policy: Object  # a PyTorchJob's schedulingPolicy
+    policy: Object  # a PyTorchJob's schedulingPolicy; of a TrainingJob, as much as it can say
 
 
 def gang_of(obj: Object, spec: Spec) -> Gang | None:
@@ -36,8 +48,8 @@ def gang_of(obj: Object, spec: Spec) -> Gang | None:
         return None
     name, least = names.pod_group(spec.kind.value, spec.name), chief.get(names.POD_GROUP_MIN, "")
     policy = _policy(obj)
-    if names.POD_GROUP not in chief and policy.get("minAvailable"):
-        least = str(policy["minAvailable"])
+    if names.POD_GROUP not in chief and policy.get(_LEAST):
+        least = str(policy[_LEAST])
     elif chief.get(names.POD_GROUP) != name:
         return None
     if not _NUMBER.fullmatch(least):
@@ -57,22 +69,24 @@ def annotations(obj: Object, spec: Spec) -> dict[str, str]:
 
 
 def pod_group(gang: Gang) -> tuple[str, dict[str, Any]]:
-    """Its API and its spec. How long a scheduler waits for the others is left to it."""
-    if not gang.volcano:
-        return names.SCHEDULING_API, {"minMember": gang.least}
-    said = {
-        "queue": gang.policy.get("queue"),
-        "priorityClassName": gang.policy.get("priorityClass"),
-        "minResources": gang.policy.get("minResources"),
-    }
-    given = {key: thaw(value) for key, value in said.items() if value}
-    return names.VOLCANO_API, {"minMember": gang.least, **given}
+    """Its API and its spec."""
+    known = _OF_VOLCANO if gang.volcano else _OF_COSCHEDULING
+    given = {name: thaw(gang.policy[key]) for key, name in known.items() if gang.policy.get(key)}
+    api = names.VOLCANO_API if gang.volcano else names.SCHEDULING_API
+    return api, {"minMember": gang.least, **given}
+
+
+def fields_without_effect(obj: Object) -> list[str]:
+    """Of a `schedulingPolicy` with minAvailable, those that the scheduler's PodGroup lacks."""
+    known = _OF_VOLCANO if _is_volcano(obj) else _OF_COSCHEDULING
+    return [key for key, value in _policy(obj).items() if value and key not in (*known, _LEAST)]
 
 
 def _policy(obj: Object) -> Object:
-    if kind_of(obj) is not Kind.PYTORCHJOB:
-        return {}
-    return part(obj, "spec.runPolicy.schedulingPolicy").value
+    if kind_of(obj) is Kind.PYTORCHJOB:
+        return part(obj, "spec.runPolicy.schedulingPolicy").value
+    queue = fields.pairs(part(obj, "metadata").value, "annotations", "metadata").get(names.QUEUE)
+    return {"queue": queue} if queue else {}
 
 
 def _is_volcano(obj: Object) -> bool:

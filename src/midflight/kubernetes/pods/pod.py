@@ -10,7 +10,7 @@ themselves: the controller decides that.
 from typing import Any
 
 from midflight.backends.words import in_place_of_the_shell, runs_in_workers
-from midflight.controller.roster import is_elastic
+from midflight.controller.roster import is_elastic, worker_name
 from midflight.controller.spec import Kind, Spec
 from midflight.controller.state import Instance, Job, Role
 from midflight.deadlines import GRACE, JOIN
@@ -21,13 +21,15 @@ from midflight.kubernetes.pods.environment import POD_IP, environment
 from midflight.kubernetes.pods.init_resources import LEAST, init_resources
 from midflight.kubernetes.pods.security import confined, secure, security_of
 from midflight.kubernetes.resources.elastic_policy import (
-    may_hide_torchrun,
+    chief_host,
+    may_run_torchrun,
     torchrun_in_every_pod,
     torchrun_variables,
 )
 from midflight.kubernetes.resources.fields import Object
 from midflight.kubernetes.resources.job_spec import is_shell_text, words_of
 from midflight.kubernetes.resources.labels import labels_of, owner_reference
+from midflight.kubernetes.resources.replicas import has_no_master
 from midflight.kubernetes.resources.templates import (
     main_container,
     part,
@@ -64,7 +66,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
     """For a job whose spec was read from this object. The object is left alone."""
     template = thaw(template_of(obj, instance.role).value)
     meta, pod = template.get("metadata", {}), template["spec"]
-    pod |= {"restartPolicy": "Never", "hostname": instance.name}
+    pod |= {"restartPolicy": "Never", "hostname": _hostname(obj, job.spec, instance)}
     pod.setdefault("terminationGracePeriodSeconds", int(GRACE))
     pod.setdefault("enableServiceLinks", False)  # their variables could be taken for Midflight's
     add_placement(pod, defaults)
@@ -73,7 +75,7 @@ def render(obj: Object, job: Job, instance: Instance, defaults: PodDefaults) -> 
         pod.setdefault("dnsPolicy", "ClusterFirstWithHostNet")  # or no Service has a name
     main = pod["containers"][0]
     main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # why it has failed
-    told = torchrun_variables(obj, job.spec) if _may_run_torchrun(job.spec) else {}
+    told = torchrun_variables(obj, job.spec) if may_run_torchrun(obj, job.spec) else {}
     for each in pod["containers"] if job.spec.kind is Kind.PYTORCHJOB else [main]:
         each["env"] = environment(each.get("env", []), job, instance, master_port(obj), told)
     _set_account(pod, job.spec, instance)
@@ -140,8 +142,13 @@ def _with_tolerations(given: list[Any], seconds: int) -> list[Any]:
     return [*given, *added]
 
 
-def _may_run_torchrun(spec: Spec) -> bool:
-    return torchrun_in_every_pod(spec) or may_hide_torchrun(spec)
+def _hostname(obj: Object, spec: Spec, instance: Instance) -> str:
+    """Its own name; as Kubeflow counts them where there is no Master."""
+    if spec.kind is Kind.ETJOB or not has_no_master(obj):
+        return instance.name
+    if _is_chief(instance):
+        return chief_host(obj, spec)
+    return worker_name(spec, instance.index + 1)
 
 
 def _is_chief(instance: Instance) -> bool:

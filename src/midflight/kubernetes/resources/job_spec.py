@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from midflight.backends.local.code import source_of
+from midflight.backends.words import counting_launcher
 from midflight.controller.roster import is_elastic
 from midflight.controller.spec import LOGIN, Container, Kind, Spec, Sync
 from midflight.controller.spec_check import LONGEST_NAME, check
@@ -72,12 +73,12 @@ def spec_of(obj: Object) -> Spec:
 def min_available(obj: Object, spec: Spec, most: int | None = None) -> int:
     """How many workers a drain has to leave; 0 means that it may take all of them.
 
-    A job of fixed size has no worker to spare, and a drain would wait for its end. `most`: of jobs
-    without an annotation, where the operator was told.
+    A job of fixed size has no worker to spare, and a drain would wait for its end; so has one whose
+    bounds are the same. `most`: of jobs without an annotation, where the operator was told.
     """
     annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
     if (said := annotations.get(names.MIN_AVAILABLE)) is None:
-        least = spec.least if is_elastic(spec) else 0
+        least = spec.least if is_elastic(spec) and spec.least < spec.most else 0
         return least if most is None else min(least, most)
     if not said.isdecimal() or int(said) > MOST_WORKERS:
         path = fields.join("metadata.annotations", names.MIN_AVAILABLE)
@@ -279,13 +280,22 @@ def _workers(number: int | None, path: str) -> int:
 
 def _pytorch_bounds(obj: Object) -> dict[str, int | None]:
     """Of elastic jobs. They count nodes, so the master is among them."""
-    if part(obj, "spec").value.get("elasticPolicy") is None:
+    if part(obj, "spec").value.get("elasticPolicy") is None or launcher_of_fixed_size(obj):
         return {}
     policy, path = part(obj, "spec.elasticPolicy")
     return {
         "min_workers": _count(policy, "minReplicas", path, 1),
         "max_workers": _most(policy, path),
     }
+
+
+def launcher_of_fixed_size(obj: Object) -> str:
+    """Why a PyTorchJob with an elasticPolicy is not elastic; "" if it is, or has no policy."""
+    if part(obj, "spec").value.get("elasticPolicy") is None:
+        return ""
+    annotations = fields.pairs(part(obj, "metadata").value, "annotations", "metadata")
+    command = command_text(words_of(main_container(template_of(obj, chief_role(obj)))))
+    return counting_launcher(command, annotations.get(names.RUN_IN) or "auto")
 
 
 def _restart_policy(obj: Object, role: Role) -> str:

@@ -51,6 +51,8 @@ class Pod:
     message: str = ""  # what its program left as its last word: the end of its log, if it failed
     template: str = ""  # mark of the template that it was made of
     disruption: str = ""  # why somebody has it deleted, where the cluster says so
+    failed_container: str = ""  # the first that ended badly, if the pod failed
+    without_code: bool = False  # its code could not be fetched, so that its program never began
 
     @property
     def over(self) -> bool:
@@ -58,7 +60,10 @@ class Pod:
 
     @property
     def unusable(self) -> bool:
-        """Its image cannot run Midflight, as the script around its command has said."""
+        """Its image cannot run Midflight, as the script around its command has said, or its
+        code is nowhere."""
+        if self.without_code:
+            return self.code == names.NO_SUCH_COMMIT
         return self.code == names.UNUSABLE and self.last_line.startswith(names.UNUSABLE_IMAGE)
 
     @property
@@ -99,7 +104,24 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         str(ended.get("message") or "") if ended else "",
         (meta.get("annotations") or {}).get(names.TEMPLATE) or "",
         _disruption(status),
+        _failed_container(status) if phase == "Failed" else "",
+        _without_code(status),
     )
+
+
+def _failed_container(status: Mapping[str, Any]) -> str:
+    for each in _containers(status):
+        if ((each.get("state") or {}).get("terminated") or {}).get("exitCode"):
+            return str(each.get("name") or "")
+    return ""
+
+
+def _without_code(status: Mapping[str, Any]) -> bool:
+    """A pod's own code; the pod that finds out the commit has no container before its main one."""
+    for each in status.get("initContainerStatuses") or ():
+        if each.get("name") == names.CODE_CONTAINER:
+            return bool(((each.get("state") or {}).get("terminated") or {}).get("exitCode"))
+    return False
 
 
 def _disruption(status: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ def logs(
         ]
 
     chief = summary.chief_name(name, JOB_TYPES[found.kind])
-    source = logs.Source(connection, namespace, chief, pods, over)
+    source = logs.Source(connection, namespace, name, chief, pods, over)
     return logs.read(source, logs.PodLogs.of(query))
 
 

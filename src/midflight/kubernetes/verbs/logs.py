@@ -16,8 +16,10 @@ from datetime import UTC, datetime
 
 from midflight.backends.local.interface import LogQuery
 from midflight.errors import MidflightError, NotFound, Refused, Unreachable
+from midflight.kubernetes import names
 from midflight.kubernetes.api.connection import Connection, Object
 from midflight.kubernetes.api.paths import path
+from midflight.kubernetes.resources.kept_logs import by_instance
 from midflight.kubernetes.verbs import pod_status
 
 LOOK = 0.5  # seconds between two looks at what has changed, when there is nothing to read
@@ -29,6 +31,7 @@ Line = tuple[bytes, bytes, bytes]  # time, pod, text with its end
 @dataclass(frozen=True)
 class PodLogs(LogQuery):
     container: str = ""  # "" for the one that matters
+    previous: bool = False  # what is kept of the pod that failed before, with `all` of each
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "PodLogs":
@@ -41,6 +44,7 @@ class PodLogs(LogQuery):
             since=float(query.get("since", 0.0)),
             timestamps=query.get("timestamps") == "true",
             container=query.get("container", ""),
+            previous=query.get("previous") == "true",
         )
 
 
@@ -50,12 +54,15 @@ class Source:
 
     connection: Connection
     namespace: str
+    job: str
     chief: str
     pods: Callable[[], Sequence[Object]]
     over: Callable[[], bool]
 
 
 def read(source: Source, query: PodLogs) -> Iterator[bytes]:
+    if query.previous:
+        return iter(_previous(source, query))
     pods = {pod["metadata"]["name"]: pod for pod in source.pods()}
     if query.all:
         return _all(source, query, pods)
@@ -63,13 +70,37 @@ def read(source: Source, query: PodLogs) -> Iterator[bytes]:
     if name not in pods:
         there = ", ".join(pods) or "none"
         raise NotFound(
-            f"instance {name} has no pod now, and its log went with it; pods of this job: {there}"
+            f"instance {name} has no pod now, and its log went with it (but for what --previous "
+            f"shows, if it failed); pods of this job: {there}"
         )
     if query.follow:
         return _following(source, query, name)
     if (container := pod_status.begun(pods[name], query.container)) is None:
         return iter(())
     return _pieces(source, name, {**_span(query), **_params(query, container)})
+
+
+def _previous(source: Source, query: PodLogs) -> list[bytes]:
+    """What the operator has kept."""
+    name = names.logs_map(source.job)
+    kept = by_instance(
+        (source.connection.find("ConfigMap", source.namespace, name) or {}).get("data") or {}
+    )
+    wanted = query.instance or source.chief
+    if not query.all and wanted not in kept:
+        raise NotFound(
+            f"no log of a former pod of {wanted} is kept; instances with one: "
+            + (", ".join(kept) or "none")
+        )
+    found: list[bytes] = []
+    for instance, text in kept.items():
+        if query.all or instance == wanted:
+            lines = text.encode().splitlines(keepends=True)
+            lines = lines[-query.tail :] if query.tail > 0 else lines if query.tail else []
+            found += (
+                [b"[%s] %s" % (instance.encode(), each) for each in lines] if query.all else lines
+            )
+    return found
 
 
 def _params(query: LogQuery, container: str) -> dict[str, str]:
