@@ -74,9 +74,9 @@ def section(title: str, header: Sequence[str], rows: Sequence[Sequence[object]])
     return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
 
 
-def fields(values: Mapping[str, object]) -> str:
-    """`Name:  value`, one a line."""
-    width = max(len(name) for name in values) + 3
+def fields(values: Mapping[str, object], least: int = 0) -> str:
+    """`Name:  value`, one a line; the values stand in column `least` or after it."""
+    width = max(least, *(len(name) + 3 for name in values))
     return "\n".join(f"{name + ':':<{width}}{value}".rstrip() for name, value in values.items())
 
 
