@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from midflight import durations
-from midflight.cli import output
+from midflight.cli import output, screen
 from midflight.cli.output import fields, table
 from midflight.flight import amounts
 from midflight.protocol.cluster_api import ClusterApi
@@ -66,7 +66,7 @@ def training_line(client: ClusterApi, job: JobView) -> str:
 def classic(job: JobView) -> str:
     """As older releases of Arena show a job, and the guides of that time."""
     shown = {
-        "STATUS": job["status"],
+        "STATUS": screen.paint(job["status"]),
         "NAMESPACE": job["namespace"],
         "PRIORITY": job["priority"] or "N/A",
         "TRAINING DURATION": durations.shown(job["duration"]),
@@ -76,7 +76,7 @@ def classic(job: JobView) -> str:
         for each in job["instances"]
     ]
     lines = [f"{name}: {value}" for name, value in shown.items()]
-    return "\n".join([*lines, "", table(_CLASSIC, rows)])
+    return "\n".join([*lines, "", table(_CLASSIC, rows, whole=True)])
 
 
 def _phase(each: InstanceView) -> str:
