@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from midflight.arguments import offer
 from midflight.cli import contexts, messages, screen
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.errors import UsageError
@@ -90,12 +91,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"namespace of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
     )
-    add(
+    level = add(
         "--loglevel",
         default=_used.loglevel,
         metavar="LEVEL",
         help="lowest level of messages: debug, info, warn or error (default %(default)s)",
     )
+    offer(level, messages.LEVELS)
     add(
         "--color",
         default=_used.color,

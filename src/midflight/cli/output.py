@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from midflight import durations
+from midflight.arguments import offer
 from midflight.cli import screen
 from midflight.cli.columns import GAP, Fit, fit
 from midflight.errors import UsageError
@@ -35,9 +36,10 @@ def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *layouts: str
             raise UsageError(f"unknown output format,only support:[{'|'.join(known)}]")
         return text
 
-    parser.add_argument(
+    action = parser.add_argument(
         "-o", "--output", type=check, default="", metavar="FORMAT", help=" | ".join(known)
     )
+    offer(action, known)
 
 
 def data(format: str, value: object, names: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from midflight import durations
+from midflight.arguments import offer
 from midflight.cli import flags, job_types, jobs, messages, output
 from midflight.cli.cluster import connect
 from midflight.cli.long_poll import ask_again, on_interrupt
@@ -141,7 +142,7 @@ def add_wishes(made: argparse.ArgumentParser) -> None:
 def parser(kind: str) -> flags.VerbParser:
     change = "add" if kind == "scaleout" else "remove"
     made = flags.VerbParser(kind, f"{change.title()}s workers while the job trains.")
-    made.add_argument("type", metavar="etjob", help="type of the job (or et)")
+    offer(made.add_argument("type", metavar="etjob", help="type of the job (or et)"), ["etjob"])
     made.add_argument("--name", metavar="JOB", default="", help="name of the job (required)")
     made.add_argument(
         "--count", type=flags.number, metavar="N", help=f"number of workers to {change} (default 1)"
