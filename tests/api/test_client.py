@@ -100,7 +100,8 @@ def test_what_is_wrong_is_said_of_arguments(
 
 
 def test_a_command_that_is_empty_is_refused(client: Client) -> None:
-    for command in ("", " ", []):
+    commands: list[str | list[str]] = ["", " ", []]
+    for command in commands:
         with pytest.raises(UsageError, match="wanted a command, got"):
             client.submit("demo", command)
 
