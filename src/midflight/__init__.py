@@ -11,6 +11,7 @@ from midflight import leaving as _leaving  # noqa: F401 - early, so that it come
 from midflight.errors import MidflightError, WorldChanged
 
 if TYPE_CHECKING:
+    from midflight.api.client import Client
     from midflight.notebook import launch
     from midflight.runtime.data.sampler import ElasticBatchSampler
     from midflight.runtime.job import Job, join
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Client",
     "ElasticBatchSampler",
     "Job",
     "MidflightError",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
+    "Client": "midflight.api.client",
     "ElasticBatchSampler": "midflight.runtime.data.sampler",
     "Job": "midflight.runtime.job",
     "join": "midflight.runtime.job",

@@ -5,7 +5,7 @@ A parser raises UsageError instead of ending the process; what becomes of an err
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 from midflight.errors import UsageError
@@ -25,6 +25,11 @@ class Parser(argparse.ArgumentParser):
         named = (action.option_strings for action in shown if action.option_strings)
         names = (next((name for name in all_ if name[:2] == "--"), all_[0]) for all_ in named)
         return f"the flags of `{self.prog}`: {', '.join(sorted(names))}"
+
+
+def offer(action: argparse.Action, values: Iterable[str]) -> None:
+    """What a shell's completion offers for it. What is accepted is decided elsewhere."""
+    vars(action)["offered"] = tuple(values)
 
 
 def count_from(least: int) -> Callable[[str], int]:

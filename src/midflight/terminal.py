@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from midflight.sink import Bounds, Report, Sink, as_bytes, write_all
@@ -30,6 +30,7 @@ _GONE = (errno.EPIPE, errno.EIO)  # the reader has closed its end, or hung up
 CLEAR = "\x1b[H\x1b[2J"  # the screen, for what is shown again and again
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_COLOURED = re.compile(r"\x1b\[3[0-7]m[\w,-]+\x1b\[0m")
 _BEGUN = re.compile(r"\x1b(\[[0-9;]{0,20})?\Z")  # of a sequence that may go on in the next piece
 
 _sinks: dict[tuple[int, int], Sink[int]] = {}  # by the file that a stream leads to
@@ -60,6 +61,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub(_written_out, text)
 
 
+def coloured(word: str, colour: int) -> str:
+    """One word, in a colour of ANSI."""
+    return f"\x1b[{colour}m{word}\x1b[0m"
+
+
 def _written_out(found: re.Match[str]) -> str:
     number = ord(found.group())
     return f"\\x{number:02x}" if number < 0x20 else f"\\u{number:04x}"
@@ -71,13 +77,20 @@ def in_one_line(text: str) -> str:
 
 
 class Escaped:
-    """A stream of text on which nothing but `CLEAR` commands the terminal."""
+    """A stream of text on which nothing but `CLEAR` and coloured words commands the terminal.
 
-    def __init__(self, stream: TextIO) -> None:
+    Where there is no colour, `has_colour` says so, and one that comes all the same is not ours.
+    """
+
+    def __init__(self, stream: TextIO, has_colour: Callable[[], bool] = lambda: False) -> None:
         self._stream = stream
+        self._has_colour = has_colour
 
     def write(self, text: str) -> int:
-        return self._stream.write(text if text == CLEAR else printable(text))
+        if text == CLEAR:
+            return self._stream.write(text)
+        passing = _COLOURED if "\x1b" in text and self._has_colour() else None
+        return self._stream.write(_escape(text, passing))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -100,11 +113,16 @@ class LogFilter:
         begun = None if last else _BEGUN.search(text)
         self._rest = text[begun.start() :] if begun else ""
         text = text[: begun.start()] if begun else text
-        colours = [*_COLOUR.findall(text), ""]
-        return "".join(
-            printable(part) + colour
-            for part, colour in zip(_COLOUR.split(text), colours, strict=True)
-        ).encode()
+        return _escape(text, _COLOUR).encode()
+
+
+def _escape(text: str, passing: re.Pattern[str] | None) -> str:
+    """`printable`, but for what matches."""
+    if passing is None:
+        return printable(text)
+    kept = [*passing.findall(text), ""]
+    parts = zip(passing.split(text), kept, strict=True)
+    return "".join(printable(part) + match for part, match in parts)
 
 
 def drain() -> None:

@@ -82,6 +82,21 @@ def test_a_newcomer_with_another_model_is_sent_away_and_nobody_notices(tmp_path:
         assert run.left_over() == []
 
 
+def test_an_exception_in_a_rehearsal_reaches_the_user_as_itself(tmp_path: Path) -> None:
+    script = ["python", str(SCRIPTS / "odd_step.py"), str(tmp_path / "out"), "m2"]
+    with Run(tmp_path, *FLAGS, script=script, np=2) as run:
+        run.await_stable(2, beyond=3)
+        answer = run.resize("--to", "3")
+        assert answer.returncode == 1
+        assert "LookupError: no such column: label" in answer.stderr
+        assert run.await_line("LookupError: no such column: label")
+        assert "cannot join thread" not in run.output
+        after = run.progress()
+        assert (after["resets"], len(ranked(after))) == (0, 2)
+        assert run.finish() == 0
+        assert run.left_over() == []
+
+
 def test_a_state_that_cannot_be_handed_over_fails_the_request_and_nobody_notices(
     tmp_path: Path,
 ) -> None:

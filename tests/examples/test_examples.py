@@ -127,6 +127,17 @@ def test_06_a_job_file() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
+def test_14_python_client() -> None:
+    with Terminal(EXAMPLES.parent) as terminal:
+        said = terminal.types(f"{sys.executable} examples/14-python-client/steer.py", within=200)
+        assert "from 1 to 2: " in said.out
+        assert len(epochs_shown(said.out)) == 3
+        assert "steered-worker-1 Running" in said.out
+        assert terminal.types("midflight list").lines == ["NAME  STATUS  TRAINER  AGE  NODE"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_07_simulated_nodes() -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MIDFLIGHT_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -210,7 +210,7 @@ def test_a_job_is_shown_with_its_instances_and_their_reasons(site: Site) -> None
     ]
     assert [each["status"] for each in job["instances"]] == ["Running", "Pending", "Running"]
     text = site.types("get", "demo").out
-    assert "Workers:  2 (1 to 4)" in text and "Reason:   1 of 2 workers run" in text
+    assert "Workers:     2 (1 to 4)" in text and "Reason:      1 of 2 workers run" in text
     said = site.types("get", "nobody", code=1)
     assert f"Not found training job nobody in namespace {site.namespace}" in said.err
 

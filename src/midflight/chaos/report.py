@@ -1,10 +1,11 @@
 """What was done to a training, and whether it took it well: a table, and what broke."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from midflight.chaos.choice import Strike
+from midflight.protocol import codec
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Report:
     def rows(self) -> list[Sequence[object]]:
         return [(*outcome.row, outcome.effect) for outcome in self.outcomes]
 
-    def as_data(self) -> dict[str, Any]:
+    def as_view(self) -> dict[str, Any]:
         strikes = [
-            {**asdict(o.strike), "at": o.at, "effect": o.effect, "wentOnAfter": o.went_on}
+            {**codec.as_view(o.strike), "at": o.at, "effect": o.effect, "wentOnAfter": o.went_on}
             for o in self.outcomes
         ]
         return {

@@ -37,7 +37,10 @@ def is_kubernetes() -> bool:
 
 def kubernetes() -> "KubernetesClient | None":
     """None if this machine was chosen."""
-    chosen = contexts.current(common_flags.config())
+    return cluster_of(contexts.current(common_flags.config()))
+
+
+def cluster_of(chosen: contexts.Chosen) -> "KubernetesClient | None":
     if chosen.is_local:
         return None
     from midflight.kubernetes.api.connection import open_connection

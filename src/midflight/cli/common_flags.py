@@ -1,4 +1,4 @@
-"""The flags that every verb takes, before the verb or after it: namespace, cluster, messages.
+"""The flags that every verb takes, before the verb or after it: namespace, cluster, looks.
 
 `take` reads those in front of the verb and `use` makes them the defaults; a verb's own parser has
 them too (`add`), and `note` is called with what it read. Where no namespace is named, it is the one
@@ -9,7 +9,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from midflight.cli import contexts, messages
+from midflight.arguments import offer
+from midflight.cli import contexts, messages, screen
 from midflight.controller.spec import DEFAULT_NAMESPACE
 from midflight.errors import UsageError
 
@@ -19,6 +20,7 @@ class Common:
     namespace: str = ""  # nothing was said
     loglevel: str = "info"
     arena_namespace: str = ""
+    color: str = "auto"
     config: str = ""  # a kubeconfig: the verb is about its cluster
 
 
@@ -27,6 +29,7 @@ _FLAGS = {
     "--namespace": "namespace",
     "--loglevel": "loglevel",
     "--arena-namespace": "arena_namespace",
+    "--color": "color",
     "--config": "config",
 }
 _used = Common()
@@ -55,6 +58,7 @@ def use(common: Common) -> None:
     global _used
     _used = common
     messages.set_level(common.loglevel)
+    screen.choose(common.color)
 
 
 def config() -> str:
@@ -71,6 +75,7 @@ def take_more(argv: Sequence[str]) -> list[str]:
             more.namespace or _used.namespace,
             more.loglevel if more.loglevel != usual.loglevel else _used.loglevel,
             more.arena_namespace or _used.arena_namespace,
+            more.color if more.color != usual.color else _used.color,
             more.config or _used.config,
         )
     )
@@ -86,11 +91,18 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"namespace of the job (default {DEFAULT_NAMESPACE}, or the cluster context's)",
     )
-    add(
+    level = add(
         "--loglevel",
         default=_used.loglevel,
         metavar="LEVEL",
         help="lowest level of messages: debug, info, warn or error (default %(default)s)",
+    )
+    offer(level, messages.LEVELS)
+    add(
+        "--color",
+        default=_used.color,
+        choices=screen.CHOICES,
+        help="whether statuses have colours (default %(default)s: on a terminal)",
     )
     add("--arena-namespace", default=_used.arena_namespace, help=argparse.SUPPRESS)
     add(
@@ -108,5 +120,6 @@ def note(options: argparse.Namespace) -> None:
     options.said_namespace = options.namespace
     options.namespace = options.namespace or contexts.namespace(options.config)
     messages.set_level(options.loglevel)
+    screen.choose(options.color)
     if options.arena_namespace:
         messages.debug("--arena-namespace is ignored: nothing here is looked for in a namespace")

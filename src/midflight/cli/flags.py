@@ -122,8 +122,9 @@ def _opposite(flag: str, value: str | None, known: Mapping[str, argparse.Action]
 def _unknown(flag: str, known: Iterable[str]) -> str:
     import difflib  # only here, so that nobody waits for it
 
-    near = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
-    return f"unknown flag: {flag}" + (f"; did you mean {near[0]}?" if near else "")
+    names = {name.lstrip("-"): name for name in known}  # all are alike in their dashes
+    near = difflib.get_close_matches(flag.lstrip("-"), names, n=1, cutoff=0.7)
+    return f"unknown flag: {flag}" + (f"; did you mean {names[near[0]]}?" if near else "")
 
 
 def switch(

@@ -29,6 +29,11 @@ def read(path: str) -> dict[str, Any]:
         raise UsageError(
             f"{path}: wanted the fields of a job, such as `name: demo`, got {found!r:.200}"
         )
+    return spec_values(found, path, "key")
+
+
+def spec_values(found: Mapping[Any, Any], where: str, word: str) -> dict[str, Any]:
+    """The fields of a spec. `where` they were said, and the word for one of them there."""
     wrong: list[str] = []
     values = _renamed(found, _names(Spec), "", wrong)
     for outer, kind in _INNER.items():
@@ -36,9 +41,9 @@ def read(path: str) -> dict[str, Any]:
             values[outer] = _renamed(values[outer], _names(kind), f"{outer}.", wrong)
     if wrong:
         raise UsageError(
-            f"{path}: unknown {'keys' if len(wrong) > 1 else 'key'} {', '.join(wrong)}"
+            f"{where}: unknown {word}{'s' if len(wrong) > 1 else ''} {', '.join(wrong)}"
         )
-    return _converted(_with_names(values, path), path)
+    return _converted(_with_names(values, where), where)
 
 
 def _load(path: str) -> object:
@@ -71,13 +76,14 @@ def _renamed(
     return renamed
 
 
-def _with_names(values: dict[str, Any], path: str) -> dict[str, Any]:
+def _with_names(values: dict[str, Any], where: str) -> dict[str, Any]:
     """What holds names and values does so, or is left out where nothing follows the colon."""
     for name in (*_INNER, *_TEXTS):
         if values.get(name, {}) is None:
             del values[name]
         elif not isinstance(values.get(name, {}), dict):
-            raise UsageError(f"{path}: {name}: wanted names with values, got {values[name]!r:.200}")
+            wrong = f"{values[name]!r:.200}"
+            raise UsageError(f"{where}: {name}: wanted names with values, got {wrong}")
     return values
 
 
@@ -90,7 +96,7 @@ def _nearest(name: str, known: Iterable[str], prefix: str) -> str:
     return f" (did you mean {places[near[0]]}?)" if near else ""
 
 
-def _converted(values: dict[str, Any], path: str) -> dict[str, Any]:
+def _converted(values: dict[str, Any], where: str) -> dict[str, Any]:
     if "kind" in values:
         values["kind"] = job_types.to_submit(str(values["kind"]))
     for name in _TEXTS:
@@ -104,7 +110,7 @@ def _converted(values: dict[str, Any], path: str) -> dict[str, Any]:
             values[name] = durations.parse(values[name])
     if HIDDEN in values.get("secrets", {}).values():
         raise UsageError(
-            f"{path}: its secrets are hidden; take them out and give them with "
+            f"{where}: its secrets are hidden; take them out and give them with "
             "-e GIT_SYNC_USERNAME=... and -e GIT_SYNC_PASSWORD=..."
         )
     return values

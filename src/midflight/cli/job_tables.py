@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from midflight import durations
-from midflight.cli import output
+from midflight.cli import output, screen
 from midflight.cli.output import fields, table
 from midflight.flight import amounts
 from midflight.protocol.cluster_api import ClusterApi
@@ -14,11 +14,13 @@ ENDED = ("SUCCEEDED", "FAILED")
 HOLDING = ("PENDING", "RUNNING", "SCALING")  # in these a job may hold GPUs
 Usage = Mapping[tuple[str, int], GpuView]  # by node and index
 _GIB = 1 << 30
+_VALUES = 13  # the column in which Arena begins the values of a job
 _CLASSIC = ("NAME", "STATUS", "TRAINER", "AGE", "INSTANCE", "NODE")
 _PHASES = {"Completed": "SUCCEEDED", "Error": "FAILED"}  # of a pod, as they were shown then
 
 
 def head(job: JobView) -> str:
+    """The lines of guide 2, and no other."""
     values: dict[str, object] = {
         "Name": job["name"],
         "Status": job["status"],
@@ -26,22 +28,25 @@ def head(job: JobView) -> str:
         "Priority": job["priority"] or "N/A",
         "Trainer": job["trainer"],
         "Duration": durations.shown(job["duration"]),
-        "CreateTime": output.local(job["createTime"]),
-        "EndTime": output.local(job["endTime"]),
     }
-    return fields(values)
+    return fields(values, _VALUES)
 
 
 def more(client: ClusterApi, job: JobView) -> str:
-    """What Arena does not show: it comes after what Arena does."""
-    values: dict[str, object] = {"Workers": _workers(job)}
+    """What the guides do not show: it comes after what they do."""
+    values: dict[str, object] = {
+        "Workers": _workers(job),
+        "CreateTime": output.local(job["createTime"]),
+    }
+    if job["endTime"]:
+        values["EndTime"] = output.local(job["endTime"])
     if job["commit"]:
         values["Commit"] = job["commit"]
     if job["reason"]:
         values["Reason"] = job["reason"]
     if line := training_line(client, job):
         values["Training"] = line
-    return fields(values)
+    return fields(values, _VALUES)
 
 
 def training_line(client: ClusterApi, job: JobView) -> str:
@@ -61,7 +66,7 @@ def training_line(client: ClusterApi, job: JobView) -> str:
 def classic(job: JobView) -> str:
     """As older releases of Arena show a job, and the guides of that time."""
     shown = {
-        "STATUS": job["status"],
+        "STATUS": screen.paint(job["status"]),
         "NAMESPACE": job["namespace"],
         "PRIORITY": job["priority"] or "N/A",
         "TRAINING DURATION": durations.shown(job["duration"]),
@@ -71,7 +76,7 @@ def classic(job: JobView) -> str:
         for each in job["instances"]
     ]
     lines = [f"{name}: {value}" for name, value in shown.items()]
-    return "\n".join([*lines, "", table(_CLASSIC, rows)])
+    return "\n".join([*lines, "", table(_CLASSIC, rows, whole=True)])
 
 
 def _phase(each: InstanceView) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 
+from midflight.arguments import offer
 from midflight.cli import job_types, messages
 from midflight.errors import NotFound
 from midflight.protocol.cluster_api import ClusterApi
@@ -9,7 +10,7 @@ from midflight.protocol.views import InstanceView, JobView
 
 
 def add_type(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    action = parser.add_argument(
         "-T",
         "--type",
         type=job_types.canonical,
@@ -17,6 +18,7 @@ def add_type(parser: argparse.ArgumentParser) -> None:
         metavar="TYPE",
         help="type of the job: etjob or pytorchjob",
     )
+    offer(action, job_types.HERE)
 
 
 def find(client: ClusterApi, namespace: str, name: str, kind: str = "") -> JobView:

@@ -7,7 +7,7 @@ from typing import TextIO, cast
 
 import midflight
 from midflight.arguments import Parser
-from midflight.cli import common_flags, messages
+from midflight.cli import common_flags, messages, screen
 from midflight.cli.examples import EXAMPLES, FIRST, show_examples
 from midflight.cli.verbs import ALIASES, COMMANDS_OF_SHELL, HIDDEN, VERBS, load
 from midflight.console import exit_code_of, open_missing_streams, write_answer
@@ -19,7 +19,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_missing_streams()
     words = sys.argv[1:] if argv is None else argv
     plain = sys.stdout
-    sys.stdout = cast(TextIO, Escaped(plain))  # names and reasons that others chose
+    sys.stdout = cast(
+        TextIO, Escaped(plain, screen.has_colour)
+    )  # names and reasons that others chose
     try:
         return exit_code_of(lambda: write_answer(lambda: _dispatch(words)))
     finally:

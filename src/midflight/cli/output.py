@@ -1,23 +1,29 @@
 """What a verb prints: aligned columns for people, or with `-o` one of four formats.
 
 JSON and YAML hold the keys of the API's views, `wide` shows more columns, `name` only names, one a
-line, for `$(...)`. Times are RFC 3339 in the API, local times and ages in front of people. Nothing
-is ever coloured. With `--watch` it is shown again and again until Ctrl-C, in place on a terminal.
+line, for `$(...)`. Times are RFC 3339 in the API, local times and ages in front of people. On a
+terminal statuses are coloured, and a table that is too wide for it leaves columns out and says so.
+With `--watch` it is shown again and again until Ctrl-C, in place on a terminal.
 """
 
 import argparse
 import json
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from midflight import durations
+from midflight.arguments import offer
+from midflight.cli import screen
+from midflight.cli.columns import GAP, Fit, fit
 from midflight.errors import UsageError
 from midflight.terminal import CLEAR, in_one_line
 
 FOR_MACHINES = ("json", "yaml", "name")
 FORMATS = ("wide", *FOR_MACHINES)
+_STATUSES = ("STATUS", "STATE", "TYPE")  # columns and fields that may have a colour
 EVERY = 2.0  # seconds between two looks of `--watch`
 
 
@@ -30,9 +36,10 @@ def add(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *layouts: str
             raise UsageError(f"unknown output format,only support:[{'|'.join(known)}]")
         return text
 
-    parser.add_argument(
+    action = parser.add_argument(
         "-o", "--output", type=check, default="", metavar="FORMAT", help=" | ".join(known)
     )
+    offer(action, known)
 
 
 def data(format: str, value: object, names: Iterable[str]) -> bool:
@@ -58,28 +65,58 @@ def as_yaml(value: object) -> str:
 # --- columns --------------------------------------------------------------------------------------
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """What others wrote into a cell makes no row of its own."""
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    indent: int = 0,
+    whole: bool = False,
+) -> str:
+    """`whole`: with all its columns, however wide that is.
+
+    What others wrote into a cell makes no row of its own.
+    """
     lines = [tuple(header), *(tuple(in_one_line(str(cell)) for cell in row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    columns = 0 if whole else screen.columns()
+    shape = fit(header, widths, max(1, columns - indent) if columns else 0)
+    shown = [row for line in lines for row in _rows(header, line, widths, shape)]
+    if shape.left_out:
+        names = ", ".join(header[column] for column in shape.left_out)
+        shown.append(f"(not shown in {columns} columns: {names})")
+    return "\n".join(f"{' ' * indent}{row}" for row in shown)
+
+
+def _rows(
+    header: Sequence[str], line: Sequence[str], widths: Sequence[int], shape: Fit
+) -> list[str]:
+    """One row of the terminal, or several where the last cell is wrapped."""
+    *others, last = shape.kept
+    cells = [_painted(header[c], line[c]) + " " * (widths[c] - len(line[c]) + GAP) for c in others]
+    begin, pieces = "".join(cells), [_painted(header[last], line[last])]
+    if len(line[last]) > shape.last:
+        pieces = textwrap.wrap(line[last], shape.last)
+    below = " " * sum(widths[c] + GAP for c in others)
+    return [f"{below if n else begin}{piece}".rstrip() for n, piece in enumerate(pieces)]
+
+
+def _painted(name: str, value: str) -> str:
+    return screen.paint(value) if name.upper() in _STATUSES else value
 
 
 def section(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table under a title: indented, with a line under each heading."""
     dashes = ["-" * len(name) for name in header]
-    lines = table(header, [dashes, *rows]).split("\n")
-    return "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
+    return f"{title}:\n{table(header, [dashes, *rows], indent=2)}"
 
 
-def fields(values: Mapping[str, object]) -> str:
-    """`Name:  value`, one a line."""
-    width = max(len(name) for name in values) + 3
-    lines = ((f"{name}:", in_one_line(str(value))) for name, value in values.items())
-    return "\n".join(f"{name:<{width}}{value}".rstrip() for name, value in lines)
+def fields(values: Mapping[str, object], least: int = 0) -> str:
+    """`Name:  value`, one a line; the values stand in column `least` or after it."""
+    width = max(least, *(len(name) + 3 for name in values))
+    return "\n".join(
+        f"{name + ':':<{width}}{_painted(name, in_one_line(str(value)))}".rstrip()
+        for name, value in values.items()
+    )
 
 
 # --- times ----------------------------------------------------------------------------------------

@@ -6,21 +6,20 @@ exit code is 0 only if the training goes on with the new size.
 
 import argparse
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from midflight import durations
+from midflight import durations, long_poll
+from midflight.arguments import offer
 from midflight.cli import flags, job_types, jobs, messages, output
 from midflight.cli.cluster import connect
-from midflight.cli.long_poll import ask_again, on_interrupt
+from midflight.cli.long_poll import on_interrupt
 from midflight.cli.progress import Progress
-from midflight.deadlines import LONG_POLL, RESIZE
+from midflight.deadlines import RESIZE
 from midflight.errors import JobFailed, NotFound, UsageError
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import OperationView
 from midflight.quantities import counted
 
-_ENDED = ("succeeded", "failed")
 _NO_MEANING = ("--script", "--env", "--retry")
 
 
@@ -90,16 +89,10 @@ def follow(client: ClusterApi, namespace: str, job: str, operation: OperationVie
         f"The {operation['kind']} job {name} goes on; `{messages.program()} get {job}` shows it"
     )
     with on_interrupt(goes_on), Progress(_line(operation)) as progress:
-        while operation["progress"] not in _ENDED:
-            operation = ask_again(client, partial(_changed, namespace, job, operation, LONG_POLL))
+        for changed in long_poll.changes(client, connect, namespace, job, operation):
+            operation = changed
             progress.text = _line(operation)
     return operation
-
-
-def _changed(
-    namespace: str, job: str, known: OperationView, seconds: float, client: ClusterApi
-) -> OperationView:
-    return client.operation(namespace, job, known["id"], known["changes"], seconds)
 
 
 def _line(operation: OperationView) -> str:
@@ -141,7 +134,7 @@ def add_wishes(made: argparse.ArgumentParser) -> None:
 def parser(kind: str) -> flags.VerbParser:
     change = "add" if kind == "scaleout" else "remove"
     made = flags.VerbParser(kind, f"{change.title()}s workers while the job trains.")
-    made.add_argument("type", metavar="etjob", help="type of the job (or et)")
+    offer(made.add_argument("type", metavar="etjob", help="type of the job (or et)"), ["etjob"])
     made.add_argument("--name", metavar="JOB", default="", help="name of the job (required)")
     made.add_argument(
         "--count", type=flags.number, metavar="N", help=f"number of workers to {change} (default 1)"

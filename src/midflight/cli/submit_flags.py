@@ -11,7 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from midflight import durations
+from midflight.arguments import offer
 from midflight.cli import flags
+from midflight.controller.spec_check import (
+    CLEAN_POLICIES,
+    JOB_POLICIES,
+    RUN_IN,
+    SYNC_MODES,
+    WORKER_POLICIES,
+)
 
 ET = ("etjob",)
 PY = ("pytorchjob",)
@@ -29,6 +37,7 @@ class Flag:
     old: str = ""  # deprecated spelling
     kinds: tuple[str, ...] = BOTH
     metavar: str = ""
+    offers: tuple[str, ...] = ()  # by a shell's completion
 
     @property
     def long(self) -> str:
@@ -75,6 +84,7 @@ RUNNING = (
         "launcher: the command starts the training itself; workers: it is the training; "
         "auto: by its words (default)",
         kinds=ET,
+        offers=RUN_IN,
     ),
     Flag("-l --label", "label of the job", flags.pair, many=True),
     Flag("--spot-instance", "workers may be preempted", to="spot", switch=True, kinds=ET),
@@ -87,6 +97,7 @@ RUNNING = (
         "instances to stop at the end: None, Running (default) or All",
         to="clean_policy",
         kinds=PY,
+        offers=CLEAN_POLICIES,
     ),
     Flag("--retry", "times to restart it after a failure (default 0)", flags.number),
     Flag(
@@ -94,11 +105,13 @@ RUNNING = (
         "when to restart the whole job: Never (default) or OnFailure",
         to="restart_policy",
         kinds=ET,
+        offers=JOB_POLICIES,
     ),
     Flag(
         "--worker-restart-policy",
         "when to replace a worker: Always (default), OnFailure, ExitCode or Never",
         kinds=ET,
+        offers=WORKER_POLICIES,
     ),
     Flag(
         "--job-backoff-limit",
@@ -110,7 +123,11 @@ RUNNING = (
 )
 CODE = (
     Flag(
-        "--sync-mode", "how to fetch the code first: git or rsync", to="sync.mode", old="--syncMode"
+        "--sync-mode",
+        "how to fetch the code first: git or rsync",
+        to="sync.mode",
+        old="--syncMode",
+        offers=SYNC_MODES,
     ),
     Flag("--sync-source", "where to fetch the code from", to="sync.source", old="--syncSource"),
 )
@@ -187,7 +204,7 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
     if flag.switch:
         flags.switch(section, *names, help=flag.help, default=None)
         return
-    section.add_argument(
+    action = section.add_argument(
         *names,
         dest=flag.dest,
         type=flag.read,
@@ -195,3 +212,4 @@ def _add(section: argparse._ArgumentGroup, flag: Flag) -> None:
         metavar=flag.metavar or _METAVARS.get(flag.read, "VALUE"),
         help=flag.help,
     )
+    offer(action, flag.offers)

@@ -68,8 +68,6 @@ def test_get_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None
         "Priority:    N/A",
         "Trainer:     ETJOB",
         "Duration:    2m",
-        "CreateTime:  2026-03-26 10:00:00",
-        "EndTime:     2026-03-26 11:00:01",
         "",
         "Instances:",
         "  NAME           STATUS   AGE  IS_CHIEF  GPU(Requested)  NODE",
@@ -78,7 +76,9 @@ def test_get_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None
         "  demo-worker-0  Running  13s  false     1               node-1",
         "  demo-worker-1  Running  13s  false     1               node-1",
         "",
-        "Workers:  2 (1 to 9)",
+        "Workers:     2 (1 to 9)",
+        "CreateTime:  2026-03-26 10:00:00",
+        "EndTime:     2026-03-26 11:00:01",
     )
 
 
@@ -88,8 +88,8 @@ def test_get_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None
 def test_get_has_the_layout_of_the_older_guides_if_asked(
     arguments: tuple[str, ...], environment: dict[str, str], fake: FakeServer, arena: Arena
 ) -> None:
-    fake.jobs = [canned.job()]
-    assert arena("get", "demo", *arguments, **environment).out == lines(
+    fake.jobs = [canned.job(createTime="2026-03-26T10:00:00Z")]
+    assert arena("get", "demo", *arguments, TZ="UTC", **environment).out == lines(
         "STATUS: RUNNING",
         "NAMESPACE: default",
         "PRIORITY: N/A",
@@ -100,7 +100,8 @@ def test_get_has_the_layout_of_the_older_guides_if_asked(
         "demo  RUNNING  ETJOB    13s  demo-worker-0  127.0.1.1",
         "demo  RUNNING  ETJOB    13s  demo-worker-1  127.0.1.1",
         "",
-        "Workers:  2 (1 to 9)",
+        "Workers:     2 (1 to 9)",
+        "CreateTime:  2026-03-26 10:00:00",
     )
 
 
@@ -112,20 +113,21 @@ def test_get_tells_why_a_job_waits_and_which_commit_it_has(fake: FakeServer, are
             commit="0a1b2c3",
             minWorkers=2,
             maxWorkers=2,
+            createTime="2026-03-26T10:00:00Z",
             instances=[canned.instance("demo-worker-0", status="Pending", node="N/A")],
         )
     ]
-    assert arena("get", "demo").out.split("\n")[7:] == [
-        "EndTime:",
+    assert arena("get", "demo", TZ="UTC").out.split("\n")[6:] == [
         "",
         "Instances:",
         "  NAME           STATUS   AGE  IS_CHIEF  GPU(Requested)  NODE",
         "  ----           ------   ---  --------  --------------  ----",
         "  demo-worker-0  Pending  13s  false     1               N/A",
         "",
-        "Workers:  2",
-        "Commit:   0a1b2c3",
-        "Reason:   node-1 has 0 of 4 GPUs free",
+        "Workers:     2",
+        "CreateTime:  2026-03-26 10:00:00",
+        "Commit:      0a1b2c3",
+        "Reason:      node-1 has 0 of 4 GPUs free",
         "",
     ]
 
@@ -141,7 +143,7 @@ SHOWN = "step 1,204, 19.8 steps/s, 1.98k samples/s, loss 0.212, a\\x1b[2J b not 
 
 def test_get_and_top_end_with_how_fast_a_job_trains(fake: FakeServer, arena: Arena) -> None:
     fake.jobs, fake.training = [canned.job()], TRAINING
-    assert arena("get", "demo").out.endswith(f"Workers:   2 (1 to 9)\nTraining:  {SHOWN}\n")
+    assert arena("get", "demo").out.endswith(f"\nTraining:    {SHOWN}\n")
     assert arena("top", "job", "demo").out.endswith(f"GPUs of Job: 2/2\nTraining: {SHOWN}\n")
     fake.jobs = [canned.job(status="SUCCEEDED")]
     assert "Training:" not in arena("get", "demo").out
@@ -186,12 +188,12 @@ def test_get_wide_tells_how_instances_ended(fake: FakeServer, arena: Arena) -> N
         "demo-worker-0", status="Error", exitCode=-9, restarts=2, reason="killed by signal 9"
     )
     fake.jobs = [canned.job(instances=[lost])]
-    assert arena("get", "demo", "-o", "wide").out.endswith(
+    assert (
         "NODE    RESTARTS  EXIT  REASON\n"
         "  ----           ------  ---  --------  --------------  ----    --------  ----  ------\n"
         "  demo-worker-0  Error   13s  false     1               node-1  2         -9"
-        "    killed by signal 9\n\nWorkers:  2 (1 to 9)\n"
-    )
+        "    killed by signal 9\n\nWorkers:     2 (1 to 9)\n"
+    ) in arena("get", "demo", "-o", "wide").out
 
 
 def test_top_node_has_the_layout_of_the_guide(fake: FakeServer, arena: Arena) -> None:

@@ -2,14 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from midflight.cli.verbs import VERBS, completion
 from tests.cli import canned
 from tests.cli.fake_server import Answer, FakeServer
 from tests.cli.program import Arena
@@ -243,65 +241,3 @@ def test_whoami_and_version_are_short(fake: FakeServer, arena: Arena) -> None:
     assert arena("version").out == f"midflight {number}"
     assert arena("version", "-v").out.startswith(f"midflight {number}python 3.")
     assert not fake.requests
-
-
-@pytest.mark.parametrize("shell", completion.SHELLS)
-def test_a_completion_script_knows_all_verbs_and_can_be_read(
-    shell: str, arena: Arena, tmp_path: Path
-) -> None:
-    done = arena("completion", shell)
-    assert done.code == 0, done.err
-    assert all(verb in done.out for verb in VERBS)
-    script = tmp_path / "script"
-    script.write_text(done.out)
-    if shell == "bash":
-        subprocess.run(["bash", "-n", script], check=True, timeout=60)
-        assert completed(script, "arena", "scaleo") == ["scaleout"]
-        assert completed(script, "arena", "submit", "etjob", "--work") == [
-            "--worker-annotation",
-            "--worker-restart-policy",
-            "--workers",
-            "--working-dir",
-        ]
-
-
-def test_names_of_runs_and_jobs_are_offered(arena: Arena, fake: FakeServer, tmp_path: Path) -> None:
-    """By the script, which asks for them at that moment, and only of a server that runs."""
-    run = fake.home / "runs" / "mine"
-    run.mkdir(parents=True)
-    (run / "spec.json").touch()
-    script = tmp_path / "script"
-    script.write_text(arena("completion", "bash").out)
-    here = {"MIDFLIGHT_HOME": str(fake.home)}
-    assert completed(script, "arena", "stop", "''", **here) == ["mine"]
-    assert completed(script, "arena", "get", "''", **here) == ["demo"]
-    assert completed(script, "arena", "status", "''", **here) == ["demo", "mine"]
-    assert arena("names", "jobs", MIDFLIGHT_HOME=str(tmp_path)).out.split() == []
-
-
-def completed(script: Path, *words: str, **environment: str) -> list[str]:
-    """What bash offers for the last of these words."""
-    code = f"""
-    source {script}
-    read -r -a known <<< "$(complete -p {words[0]})"
-    for at in "${{!known[@]}}"; do
-        [ "${{known[at]}}" = -F ] && offer="${{known[at + 1]}}"
-    done
-    COMP_WORDS=({" ".join(words)})
-    COMP_CWORD={len(words) - 1}
-    "$offer" {words[0]} {words[-1]}
-    printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
-    done = subprocess.run(
-        ["bash", "-c", code],
-        env={**os.environ, **environment, "PATH": f"{BIN}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return sorted(line.strip() for line in done.stdout.split("\n") if line.strip())
-
-
-def test_an_unknown_shell_is_refused(arena: Arena) -> None:
-    assert "invalid choice: 'tcsh'" in arena("completion", "tcsh").err

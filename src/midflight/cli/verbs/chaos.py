@@ -6,6 +6,7 @@
 import importlib
 from collections.abc import Sequence
 
+from midflight.arguments import offer
 from midflight.cli import common_flags, flags, jobs
 from midflight.cli.cluster import connect
 from midflight.errors import Refused
@@ -49,9 +50,10 @@ def newest(job: JobView) -> str:
 def parser() -> flags.VerbParser:
     made = flags.VerbParser("chaos", "Rehearses a failure.")
     made.epilog = f"`{made.prog} monkey RUN|JOB --help`: strikes again and again, and an audit."
-    made.add_argument(
+    what = made.add_argument(
         "what", choices=tuple(WHAT), help="kill it, stop it, cont(inue) it, or cut its connections"
     )
+    offer(what, (*WHAT, "monkey"))
     made.add_argument("job", metavar="JOB", help="name of the job")
     made.add_argument(
         "instance",

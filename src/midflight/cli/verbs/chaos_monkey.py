@@ -6,12 +6,10 @@ early, with the same report.
 """
 
 import asyncio
-import json
 import os
 import secrets
 import signal
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from midflight import durations
 from midflight.chaos.choice import ACTIONS
@@ -24,6 +22,7 @@ from midflight.cli.cluster import connect, is_kubernetes
 from midflight.cli.runs import Training, client_of, find_training
 from midflight.deadlines import RECOVERY
 from midflight.errors import Refused, UsageError
+from midflight.protocol import codec
 from midflight.quantities import quantity
 from midflight.runtime.data.audit import Report as Audit
 
@@ -54,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     messages.plain(f"striking {training} for {options.duration:g} s, seed {plan.seed}")
     interrupted = _run(monkey, strikes)
     found = audits.audit(training.ledgers)
-    _show(options.output, monkey.report, found)
+    show(options.output, options.training, monkey.report, found)
     if interrupted:
         return INTERRUPTED
     return 0 if not monkey.report.broke and found is not None and found.ok else 1
@@ -91,10 +90,9 @@ def _sizes(training: Training) -> Sizes:
     return JobSizes(connect(), training.namespace, training.name)
 
 
-def _show(form: str, report: Report, audit: Audit | None) -> None:
-    if form == "json":
-        audited = {"ok": audit.ok, **asdict(audit)} if audit else None
-        print(json.dumps({**report.as_data(), "audit": audited}, indent=2))
+def show(form: str, training: str, report: Report, audit: Audit | None) -> None:
+    audited = {"ok": audit.ok, **codec.as_view(audit)} if audit else None
+    if output.data(form, {**report.as_view(), "audit": audited}, [training]):
         return
     print(output.table(HEADER, report.rows()))
     for action, reason in report.impossible.items():

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from midflight.arguments import offer
 from midflight.cli import common_flags, contexts, flags, output
 from midflight.cli.contexts import IN_CLUSTER, KUBERNETES, LOCAL, PLACES, Stored
 from midflight.cli.output import fields
@@ -80,12 +81,13 @@ def parser() -> flags.VerbParser:
     made.add_argument(
         "action", nargs="?", choices=ACTIONS, default="show", help="what to do (default show)"
     )
-    made.add_argument(
+    where = made.add_argument(
         "where",
         metavar="WHERE",
         nargs="?",
         default="",
         help=f"for use: {LOCAL}, {KUBERNETES}, {KUBERNETES}:CONTEXT or {IN_CLUSTER}",
     )
+    offer(where, (LOCAL, KUBERNETES, IN_CLUSTER))
     output.add(made)
     return made

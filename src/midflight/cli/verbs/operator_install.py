@@ -7,7 +7,6 @@ cluster is needed.
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from midflight.arguments import count_from
@@ -16,6 +15,7 @@ from midflight.cli.operators import add_timeout, connect, print_each, verb
 from midflight.cli.progress import Progress
 from midflight.deadlines import NEW_KINDS
 from midflight.errors import Refused
+from midflight.protocol import codec
 
 if TYPE_CHECKING:
     from midflight.kubernetes.api.connection import Connection
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         _show([*manifests.kinds(), *operator], options.output)
         return 0
     done = install(connect(options), namespace, operator, options)
-    output.data(options.output, [asdict(one) for one in done], (one.what for one in done))
+    output.data(options.output, [codec.as_view(one) for one in done], (one.what for one in done))
     messages.info(
         f"The operator is installed in {namespace}; see `{messages.program()} operator status`"
     )

@@ -4,13 +4,13 @@ The exit code is 0 where every operator has somebody who leads, 1 where one has 
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from midflight.cli import flags, messages, output
 from midflight.cli.operators import connect, verb
 from midflight.cli.output import table
 from midflight.errors import NotFound
+from midflight.protocol import codec
 
 if TYPE_CHECKING:
     from midflight.kubernetes.install.inspection import Kind, Operator
@@ -31,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
     whole = {
         "server": server,
         "serverVersion": version,
-        "operators": [asdict(one) for one in operators],
-        "kinds": [asdict(one) for one in kinds],
+        "operators": [codec.as_view(one) for one in operators],
+        "kinds": [codec.as_view(one) for one in kinds],
     }
     if not output.data(options.output, whole, (one.namespace for one in operators)):
         print(as_text(f"{server} (Kubernetes {version})", operators, kinds))

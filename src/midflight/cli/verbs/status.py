@@ -5,7 +5,7 @@ Without a name it is the server that is asked.
 
 from collections.abc import Sequence
 
-from midflight.cli import flags, output
+from midflight.cli import flags, output, screen
 from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
 from midflight.cli.runs import current_status, find_training, run_in_pod
@@ -52,7 +52,7 @@ def server_status(form: str) -> int:
 def as_text(status: Status) -> str:
     head = {
         "run": status.name,
-        "phase": status.phase,
+        "phase": screen.paint(status.phase),
         "detail": status.detail or "-",
         "generation": status.generation,
         "step": status.step,

@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from midflight.arguments import Parser
-from midflight.cli import common_flags, flags, jobs, output
+from midflight.cli import common_flags, flags, jobs, output, screen
 from midflight.cli.cluster import connect
 from midflight.cli.job_tables import (
     HOLDING,
@@ -25,7 +25,7 @@ from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import JobSummary, JobView, NodeView
 
 _NODES = ("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)")
-_LINE = "-" * 89
+_LINE = 89
 _MODES: dict[str, Callable[[NodeView], bool]] = {
     "n": lambda node: node["gpus"] == 0,
     "e": lambda node: node["gpus"] > 0,
@@ -113,11 +113,15 @@ def _node_table(nodes: Sequence[NodeView], footer: bool) -> str:
     ]
     lines = [table(_NODES, rows)]
     if footer:
-        lines += [_LINE, "Allocated/Total GPUs In Cluster:", _share(nodes)]
+        lines += [_line(), "Allocated/Total GPUs In Cluster:", _share(nodes)]
         active = [node for node in nodes if node["status"].startswith("Ready")]
         if sum(node["gpus"] for node in active) < sum(node["gpus"] for node in nodes):
             lines += ["Allocated/Total GPUs(Active) In Cluster:", _share(active)]
     return "\n".join(lines)
+
+
+def _line() -> str:
+    return "-" * min(_LINE, screen.columns() or _LINE)
 
 
 def _status(node: NodeView) -> str:
@@ -132,7 +136,7 @@ def _share(nodes: Sequence[NodeView]) -> str:
 
 
 def _in_detail(nodes: Sequence[NodeView]) -> str:
-    return f"\n\n{_LINE}\n\n".join(_details(node) for node in nodes)
+    return f"\n\n{_line()}\n\n".join(_details(node) for node in nodes)
 
 
 def _details(node: NodeView) -> str:
