@@ -55,6 +55,7 @@ def dialect(elastic: bool, *, takes_all_slots: bool, level: str = "") -> Dialect
         fixed_size=not elastic,
         takes_all_slots=takes_all_slots,
         environment={**_ENVIRONMENT, **({"HOROVOD_ELASTIC": "1"} if elastic else {})},
+        by_rank=True,
         log_level=level,
         output_folder="rank.{rank:0{width}d}",
         ended_badly="Process {rank} exit with status code {status}.",
