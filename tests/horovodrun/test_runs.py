@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ hvd.init()
 if bad:
     raise ValueError("no such layer")
 hvd.barrier()
+"""
+ENDLESS = """
+import sys
+there = "torch" in sys.modules
+import horovod.torch as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    print(f"torch was there: {there}, rank {hvd.rank()} begins", flush=True)
+    while True:
+        hvd.barrier()
+        state.check_host_updates()
+train(hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, batch=0))
 """
 WAIT = "import os, signal; print('up', os.environ['HOROVOD_HOSTNAME']); signal.pause()"
 SHORT = ("--start-timeout", "1")
@@ -137,6 +151,24 @@ def test_an_elastic_job_begins_with_all_the_slots_that_there_are(site: Site) -> 
     assert run.ends() == 0, run.lines
     said = [line.partition("<stdout>:")[2] for line in run.lines if "<stdout>:" in line]
     assert said == ["of 4"] * 4
+
+
+def test_a_newcomer_finds_torch_imported(site: Site, tmp_path: Path) -> None:
+    """It is there within the few seconds that scripts wait for one."""
+    listing = tmp_path / "hosts"
+    listing.write_text("localhost:1\n")
+    script = tmp_path / "train.py"
+    script.write_text(ENDLESS)
+    flags = ("-np", "1", "--host-discovery-script", f"cat {listing}")
+    run = horovodrun(site, *flags, sys.executable, str(script))
+    run.says("torch was there: False, rank 0 begins", within=60)  # nobody waited for a standby
+    eventually(lambda: len(site.processes("midflight.runtime.warm")) > 1, within=60)
+    listing.write_text("localhost:2\n")
+    run.says("torch was there: True, rank 1 begins", within=60)
+    listing.write_text("localhost:2\n127.0.0.1:1\n")
+    run.says("rank 2 begins", within=60)
+    run.send(signal.SIGINT)
+    assert run.ends() == 130
 
 
 def test_hosts_that_a_script_names_are_used_and_rubbish_is_ignored(
