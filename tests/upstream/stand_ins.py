@@ -7,6 +7,7 @@ for where they are not installed; so are the numbers of MNIST in Keras.
 import importlib.util
 import runpy
 import sys
+from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,7 @@ def _install(name: str, **content: Any) -> None:
     if name in sys.modules:
         return
     module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)  # others ask whether it is there
     module.__dict__.update(content)
     sys.modules[name] = module
 

@@ -1,10 +1,11 @@
 """Horovod's own examples, as upstream wrote them, on small made-up data.
 
 They are not part of this project. They are looked for in `$MIDFLIGHT_UPSTREAM/horovod/examples`, or
-in `shared/upstream` beside the checkout, and skipped where they are not. A script without a flag for
-it is made shorter in the numbers that are named here, and in nothing else.
+in `shared/upstream` beside the checkout, and skipped where they are not. A script that has no flag
+for it is made shorter, in the numbers that are named here and in nothing else.
 """
 
+import json
 import os
 import signal
 import sys
@@ -91,6 +92,12 @@ def come_to_their_end(site: Site, example: str, words: tuple[str, ...]) -> None:
     assert run.ends(PATIENCE) == 0, run.lines
 
 
+def step(site: Site, run: Launched) -> int:
+    """How often all processes have committed, or looked for other hosts."""
+    name = next(line.split()[-1] for line in run.lines if "this run is named" in line)
+    return int(json.loads(site.command("status", name, "-o", "json").stdout)["step"])
+
+
 def grow(site: Site, example: str, words: tuple[str, ...]) -> None:
     """From one process to two, and the two go on."""
     listing = site.folder / "hosts"
@@ -99,8 +106,8 @@ def grow(site: Site, example: str, words: tuple[str, ...]) -> None:
     run.says("training with 1 member", within=PATIENCE)
     listing.write_text("localhost:2\n")
     run.says("resized from 1 to 2", within=PATIENCE)
-    said = len(run.lines)
-    eventually(lambda: len(run.lines) > said + 3, within=PATIENCE)
+    begun = step(site, run)
+    eventually(lambda: step(site, run) > begun + 3, within=PATIENCE)
     run.send(signal.SIGINT)
     assert run.ends(60) == 130
     assert not any("Error" in line for line in run.lines), run.lines
