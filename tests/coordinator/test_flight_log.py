@@ -97,6 +97,18 @@ def test_the_values_of_a_log_call_are_bounded() -> None:
     assert max(map(len, logged.values)) == 100
 
 
+def test_the_last_values_are_noted_when_something_happens_and_once_only() -> None:
+    written = Written()
+    for second in range(3):
+        written.log.logged(say.MemberLogged(second, 0, {"loss": second}), 100.0 + second / 100)
+    assert [logged.values["loss"] for logged in written.of(Logged)] == [0]
+    before = initial(SPEC, 100.0)
+    asked = events.Asked(101.3, Request(1, 200.0, to=3, id="r1"))
+    for _ in range(2):
+        written.log.decided(before, replace(before, queue=(asked.request,)), asked)
+    assert [logged.values["loss"] for logged in written.of(Logged)] == [0, 2]
+
+
 def test_another_coordinator_goes_on_where_the_file_ends_whatever_its_clock_says(
     tmp_path: Path,
 ) -> None:

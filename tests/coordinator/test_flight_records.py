@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from midflight.coordinator.core import events
+from midflight.coordinator.core.state import Ended as MemberEnded
 from midflight.coordinator.flight_records import records
 from midflight.flight.records import (
     Asked,
@@ -85,7 +86,7 @@ def test_a_loss_is_written_down_with_its_reason_and_then_the_next_world() -> Non
 
 def test_how_a_member_ended_is_added_once_its_agent_tells() -> None:
     cluster = started()
-    waiting = replace(cluster.state, vanished=frozenset({"m1"}))
+    waiting = replace(cluster.state, vanished={"m1": MemberEnded("here", 1, -9)})
     exited = events.Exited(cluster.now, "m1", -9, "")
     told = records(waiting, cluster.state, exited, 1.0)
     assert told == [Ended(1.0, "m1", "killed by SIGKILL")]

@@ -23,7 +23,7 @@ def test_the_first_failure_ends_a_job_of_fixed_size(uses_midflight: bool, second
     cluster.kill("m2", code=7)
     cluster.run(0.3)
     assert cluster.ended is not None and cluster.ended[0] == 1
-    assert cluster.state.first_failure == Ended("h1", 0, 7, 2 if uses_midflight else -1)
+    assert cluster.state.first_failure == Ended("h1", 0, 7, rank=2)
     assert cluster.state.serial == 3, "nobody was started in its place"
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from midflight.coordinator.core import events
 from midflight.coordinator.core.handle import handle
-from midflight.coordinator.core.state import Phase
+from midflight.coordinator.core.state import Ended, Phase
 from tests.coordinator.fake_members import Fate, Health
 from tests.coordinator.scenario import FakeCluster, stable, started
 
@@ -276,6 +276,25 @@ def test_how_a_vanished_member_ended_is_told_as_soon_as_it_is_known() -> None:
     assert [line for line in cluster.lines if "m1: killed by SIGKILL" in line] == [
         "m1: killed by SIGKILL"
     ]
+
+
+def test_what_ended_a_job_is_known_though_it_is_told_after_the_end() -> None:
+    cluster = started({"a": 1}, np=1)
+    cluster.handle(events.Disconnected(cluster.now, "m0"))
+    cluster.handle(events.Probed(cluster.now, "m0", "gone"))
+    assert cluster.state.phase is Phase.FAILED
+    cluster.handle(events.Exited(cluster.now, "m0", 1, "ValueError: no such layer"))
+    assert cluster.state.first_failure == Ended("a", 0, 1, 0, "ValueError: no such layer")
+
+
+def test_a_member_that_ends_of_another_members_end_is_not_the_first_failure() -> None:
+    cluster = started({"a": 2}, np=2, fixed_size=True, by_rank=True)
+    cluster.handle(events.Disconnected(cluster.now, "m1"))
+    cluster.handle(events.Disconnected(cluster.now + 0.1, "m0"))
+    cluster.handle(events.Exited(cluster.now + 0.2, "m0", 1, "another member has gone"))
+    assert cluster.said("rank 1 on a failed, and the job is of fixed size")
+    cluster.handle(events.Exited(cluster.now + 0.3, "m1", 3, ""))
+    assert cluster.state.first_failure == Ended("a", 1, 3, 1)
 
 
 def test_hosts_that_have_yet_to_find_a_coordinator_that_moved_are_given_longer() -> None:

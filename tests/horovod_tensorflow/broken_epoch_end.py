@@ -3,12 +3,13 @@
 from typing import Any
 
 import horovod.keras as hvd
-import keras
 import numpy as np
+import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 EPOCHS, STEPS = 4, 5
 
+keras: Any = tf.keras  # 3 or 2
 hvd.init()
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse")

@@ -5,11 +5,12 @@ import time
 from typing import Any
 
 import horovod.keras as hvd
-import keras
 import numpy as np
+import tensorflow as tf
 
 STEPS = 10
 
+keras: Any = tf.keras  # 3 or 2
 hvd.init()
 keras.utils.set_random_seed(hvd.rank())
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(1)])

@@ -63,11 +63,12 @@ def test_a_loop_with_a_tape_grows_and_loses_its_first_rank(site: Site, keras: st
     assert sum("now 3" in line for line in run.lines) == 3
 
 
+@pytest.mark.parametrize("keras", programs.AGES)
 def test_a_fit_grows_in_the_middle_of_an_epoch_loses_a_rank_and_comes_to_its_end(
-    site: Site,
+    site: Site, keras: str
 ) -> None:
     program = programs.HERE / "elastic_fit.py"
-    run = programs.start(site, program, "-np", "1", "--min-np", "1", "--max-np", "2")
+    run = programs.start(site, program, "-np", "1", "--min-np", "1", "--max-np", "2", keras=keras)
     run.says("size=1", times=10, within=WITHIN)
     grow(site, 2)
     run.says("size=2", times=31, within=WITHIN)
@@ -86,8 +87,11 @@ def test_a_fit_grows_in_the_middle_of_an_epoch_loses_a_rank_and_comes_to_its_end
     run.says(f"done: {len(steps) // 10} epochs")
 
 
-def test_a_loss_between_the_last_batch_and_the_end_of_an_epoch_adds_no_batch(site: Site) -> None:
-    run = programs.start(site, programs.HERE / "broken_epoch_end.py", "-np", "1")
+@pytest.mark.parametrize("keras", programs.AGES)
+def test_a_loss_between_the_last_batch_and_the_end_of_an_epoch_adds_no_batch(
+    site: Site, keras: str
+) -> None:
+    run = programs.start(site, programs.HERE / "broken_epoch_end.py", "-np", "1", keras=keras)
     assert run.ends(WITHIN) == 0, run.lines[-30:]
     begun = [line.split("begins ")[1] for line in run.lines if "begins " in line]
     assert begun == ["epoch=0 batch=0", "epoch=2 batch=0"]

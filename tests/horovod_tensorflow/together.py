@@ -15,35 +15,20 @@ import horovod.tensorflow as hvd
 import horovod.tensorflow.keras as hvd_keras
 import numpy as np
 import tensorflow as tf
+from checking import (
+    RANK,
+    SIZE,
+    equal,
+    every_type_of_numbers,
+    in_both_modes,
+    of,
+    raises,
+    wrong_requests,
+)
 
 keras: Any = tf.keras  # 3 or 2
 NEW = hasattr(keras, "Variable")  # it is Keras 3
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 OTHER = 1 - RANK
-
-
-def of(rank: int, *shape: int) -> Any:
-    """What each rank has; every rank knows it of the others, too."""
-    return np.random.default_rng(rank).normal(size=shape or (3, 2)).astype(np.float32)
-
-
-def equal(found: Any, wanted: Any, tolerance: float = 1e-6) -> None:
-    np.testing.assert_allclose(np.asarray(found), np.asarray(wanted), atol=tolerance, rtol=1e-5)
-
-
-def raises(kind: type[BaseException], words: str, call: Callable[[], object]) -> None:
-    try:
-        call()
-    except kind as error:
-        assert words in str(error), error
-        return
-    raise AssertionError(f"wanted {kind.__name__}")
-
-
-def in_both_modes(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """At once, and in a graph."""
-    return [function(*arguments), tf.function(function)(*arguments)]
 
 
 # --- collectives ---------------------------------------------------------------------------
@@ -423,11 +408,21 @@ def names_that_keras_3_removed() -> None:
     assert list(optimizer.variables)
 
 
+def names_of_tensorflow_1() -> None:
+    """The error says which page shows how a script with sessions becomes one without."""
+    for module, name in ((tf, "ConfigProto"), (tf, "Session"), (tf.train, "AdamOptimizer")):
+        assert not hasattr(module, name)
+        page = "coming-from-horovod.md#tensorflow-1"
+        raises(AttributeError, page, lambda module=module, name=name: getattr(module, name))
+
+
 CHECKS = (
     first_collective_in_a_second_trace,
     reductions,
     sparse_reductions,
     gathering_and_sharing_out,
+    every_type_of_numbers,
+    wrong_requests,
     gradients_of_collectives,
     names_orders_and_sets,
     tape_equals_one_process,
@@ -438,6 +433,7 @@ CHECKS = (
     callbacks_of_fit,
     errors_in_graphs,
     names_that_keras_3_removed,
+    names_of_tensorflow_1,
 )
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """horovodrun with real processes: variables, prefixes, files, failures, hosts that come and go."""
 
+import re
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,30 @@ if hvd.rank() == 1:
     sys.exit(3)
 hvd.join()
 """
+RAISE = """
+import os, sys
+import horovod.torch as hvd
+bad = os.environ["HOROVOD_RANK"] == sys.argv[1]
+if sys.argv[2] == "before" and bad:
+    raise ValueError("no such layer")
+hvd.init()
+if bad:
+    raise ValueError("no such layer")
+hvd.barrier()
+"""
+ENDLESS = """
+import sys
+there = "torch" in sys.modules
+import horovod.torch as hvd
+hvd.init()
+@hvd.elastic.run
+def train(state):
+    print(f"torch was there: {there}, rank {hvd.rank()} begins", flush=True)
+    while True:
+        hvd.barrier()
+        state.check_host_updates()
+train(hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, batch=0))
+"""
 WAIT = "import os, signal; print('up', os.environ['HOROVOD_HOSTNAME']); signal.pause()"
 SHORT = ("--start-timeout", "1")
 
@@ -65,8 +91,9 @@ def test_a_script_that_ends_with_a_code_has_failed_and_not_finished(site: Site) 
     run = horovodrun(site, "-np", "2", *python(EXIT))
     assert run.ends() == 1
     assert "Process 1 exit with status code 3." in run.lines
-    reason = "midflight: error: m1 failed, and the job is of fixed size: exit code 3"
-    assert reason in run.lines, run.lines
+    assert run.lines[-1] == "Exit code: 3"
+    reason = "midflight: error: rank 1 on localhost failed, and the job is of fixed size: "
+    assert any(line.startswith(reason) for line in run.lines), run.lines
 
 
 @pytest.mark.parametrize(
@@ -80,6 +107,26 @@ def test_the_first_failure_ends_a_job_of_fixed_size(
     assert f"Process 1 exit with status code {code}." in run.lines
     told = next(n for n, line in enumerate(run.lines) if line.startswith("Horovod detected that"))
     assert run.lines[told:][1:3] == [f"Process name: {name}", f"Exit code: {code}"]
+
+
+@pytest.mark.parametrize(
+    ("rank", "flags"),
+    [
+        ("1", ("-np", "2", "-H", "localhost:2")),
+        ("0", ("-np", "1", "--host-discovery-script", "echo localhost:1")),  # nobody goes on
+    ],
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_failed_job_says_which_rank_raised_what(
+    site: Site, rank: str, flags: tuple[str, ...], when: str
+) -> None:
+    """`when`: of hvd.init(), which brings a process into the job's world."""
+    run = horovodrun(site, *flags, *python(RAISE, rank, when))
+    assert run.ends(60) == 1
+    told = next(n for n, line in enumerate(run.lines) if line.startswith("Horovod detected that"))
+    *_, reason = run.lines[told:]
+    assert reason == f"Reason: rank {rank}: ValueError: no such layer", run.lines
+    assert not [line for line in run.lines if re.search(r"\bm\d\b", line)], run.lines
 
 
 def test_one_process_with_a_file_for_its_output_works(site: Site) -> None:
@@ -104,6 +151,24 @@ def test_an_elastic_job_begins_with_all_the_slots_that_there_are(site: Site) -> 
     assert run.ends() == 0, run.lines
     said = [line.partition("<stdout>:")[2] for line in run.lines if "<stdout>:" in line]
     assert said == ["of 4"] * 4
+
+
+def test_a_newcomer_finds_torch_imported(site: Site, tmp_path: Path) -> None:
+    """It is there within the few seconds that scripts wait for one."""
+    listing = tmp_path / "hosts"
+    listing.write_text("localhost:1\n")
+    script = tmp_path / "train.py"
+    script.write_text(ENDLESS)
+    flags = ("-np", "1", "--host-discovery-script", f"cat {listing}")
+    run = horovodrun(site, *flags, sys.executable, str(script))
+    run.says("torch was there: False, rank 0 begins", within=60)  # nobody waited for a standby
+    eventually(lambda: len(site.processes("midflight.runtime.warm")) > 1, within=60)
+    listing.write_text("localhost:2\n")
+    run.says("torch was there: True, rank 1 begins", within=60)
+    listing.write_text("localhost:2\n127.0.0.1:1\n")
+    run.says("rank 2 begins", within=60)
+    run.send(signal.SIGINT)
+    assert run.ends() == 130
 
 
 def test_hosts_that_a_script_names_are_used_and_rubbish_is_ignored(

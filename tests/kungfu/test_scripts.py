@@ -12,7 +12,7 @@ import pytest
 
 from midflight.compat.kungfu.config import ConfigStoreClient
 from midflight.errors import Refused
-from tests.horovod_tensorflow.programs import AGES
+from tests.horovod_tensorflow.programs import AGES, KERAS_2
 from tests.kungfu.commands import Commands
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -81,10 +81,12 @@ def test_sizes_that_a_script_asks_for_are_in_the_store_too(commands: Commands) -
     assert not token.exists()
 
 
+@pytest.mark.parametrize("keras", AGES)
 def test_the_hook_for_keras_averages_models_and_hands_them_to_newcomers(
-    commands: Commands,
+    commands: Commands, keras: str
 ) -> None:
     pytest.importorskip("keras", reason="Keras is not installed; `make test` installs it")
+    commands.env["TF_USE_LEGACY_KERAS"] = keras
     run = commands.start("kungfu-run", "-w", sys.executable, str(HERE / "keras_script.py"))
     run.says("steps 12 counted 12 weights", times=2, within=80)  # 4 alone, 8 in pairs
     assert run.ends(60) == 0, run.lines
@@ -115,6 +117,25 @@ def test_tensorflow_2_trains_and_is_resized_and_an_estimator_is_told_what_it_nee
     for gone in ("estimator", "Session", "train.AdamOptimizer"):
         assert said.count(f"tf.{gone} needs TensorFlow 1") == 2
     assert said.count("coming-from-kungfu.md#tensorflow-1") == 6
+
+
+def test_scripts_that_keep_checkpoints_may_use_both_ages_of_keras(commands: Commands) -> None:
+    """As KungFu's do: `import keras` is Keras 3, `tf.keras` is Keras 2."""
+    pytest.importorskip("tf_keras", reason="tf-keras is not installed; `make test` does")
+    commands.env["TF_USE_LEGACY_KERAS"] = KERAS_2
+    script = str(HERE / "checkpoint_script.py")
+    done = commands.finish("kungfu-run", "-np", "2", sys.executable, script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for said in (
+        "checkpoints of keras: same True wrote True",
+        "checkpoints of tf.keras: same True wrote True",
+        "three.keras: kept True, a plain optimizer True, counted 8",
+        "three.h5: kept True, a plain optimizer True, counted 8",
+        "two.h5: kept True, a plain optimizer True, counted 8",
+        "hook of keras: same True",
+        "hook of tf.keras: same True",
+    ):
+        assert done.stdout.count(said) == 2, (said, done.stdout)
 
 
 LAUNCHES = """

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from midflight import shims
+from midflight.compat.torchelastic.rounds import round_lines
 from tests.run.site import Launched, Site, eventually
 from tests.torchelastic.nodes import SCRIPTS, Job, finish, torchrun
 
@@ -259,11 +260,19 @@ def test_the_command_that_jobs_find_on_their_path(site: Site) -> None:
 def test_the_log_level_info_shows_the_rendezvous(site: Site) -> None:
     node = torchrun(site, "--nproc-per-node=2", PRINT_ENV, LOGLEVEL="INFO")
     told = [line.split(" ", 3)[3] for line in finish(node) if line.startswith("INFO ")]
-    assert told[:2] == [
-        "Attempting to join next rendezvous",
-        "Joined rendezvous version 1 as rank 0.",
-    ]
-    assert told[2].startswith("Rendezvous version 1 is complete.") and len(told) == 3
+    assert told[0] == "Attempting to join next rendezvous"
+    (run_id,) = re.findall("run_([^/]+)/rdzv", told[-1])
+    assert told[1:] == round_lines(1, 0, 1, run_id)
+
+
+def test_the_log_level_info_says_who_is_there_to_the_later_nodes_too() -> None:
+    created, *_ = round_lines(2, 0, 2, "job")
+    observed, joined, *_, final = round_lines(2, 1, 2, "job")
+    assert created.startswith("New rendezvous state created: {'status': 'joinable', 'version': '2'")
+    assert observed.startswith("Observed existing rendezvous state: ")
+    assert observed.endswith("'participants': [0]}")
+    assert "as rank 1. Full state: {'status': 'frozen'" in joined
+    assert "'/torchelastic/p2p/run_job/rdzv/v_2/rank_1'], 'num_workers_waiting': 0}" in final
 
 
 def test_a_job_of_one_node_needs_no_folder_of_the_users(site: Site) -> None:

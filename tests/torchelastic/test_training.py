@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from midflight import shims
 from tests.run.site import Launched, Site
 from tests.store.etcd_process import Etcd
 from tests.torchelastic.nodes import Job, finish, meeting_on_loopback, torchrun
@@ -97,6 +98,35 @@ def test_the_environment_printer_shows_what_the_guide_shows(site: Site, etcd: Et
     assert len({table[2:4] for table in tables}) == 1
     for pid, *_, rank in tables:
         assert f"On PID {pid}, after init process group, rank={rank}, world_size = 2\n" in text
+
+
+GUIDE_4 = """\
+Etcd machines: ['http://ETCD']
+Attempting to join next rendezvous
+New rendezvous state created: {'status': 'joinable', 'version': '1', 'participants': []}
+Joined rendezvous version 1 as rank 0. Full state: {'status': 'frozen', 'version': '1', \
+'participants': [0], 'keep_alives': []}
+Waiting for remaining peers.
+All peers arrived. Confirming membership.
+Waiting for confirmations from all peers.
+Rendezvous version 1 is complete. Final state: {'status': 'final', 'version': '1', \
+'participants': [0], 'keep_alives': ['/torchelastic/p2p/run_None/rdzv/v_1/rank_0'], \
+'num_workers_waiting': 0}
+Creating EtcdStore as the c10d::Store implementation
+"""
+
+
+def test_the_log_of_the_old_launcher_is_that_of_guide_4(site: Site, etcd: Etcd) -> None:
+    """With the entrypoint of its image; 'None' is what that launcher calls a job without a name."""
+    place = f"localhost:{etcd.ports[0]}"
+    words = ["-m", "torchelastic.distributed.launch", "--nnode=1", "--nproc_per_node=2"]
+    words += ["--rdzv_backend=etcd", f"--rdzv_endpoint={place}", "--rdzv_id=None"]
+    env = {**site.env, **shims.environment(site.env), "LOGLEVEL": "INFO"}
+    run = Launched([sys.executable, *words, str(EXAMPLE / "main.py")], env, site.folder)
+    lines = finish(run, PATIENCE)
+    stamped = [re.fullmatch(r"INFO \d{4}-\d\d-\d\d [\d:]{8},\d{3} (.*)", line) for line in lines]
+    told = "".join(f"{line[1]}\n" for line in stamped if line)
+    assert told.replace(f"127.0.0.1:{etcd.ports[0]}", "ETCD") == GUIDE_4
 
 
 def test_the_example_runs_with_an_etcd_of_its_own(site: Site, etcd_binary: Path) -> None:

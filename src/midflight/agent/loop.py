@@ -71,6 +71,7 @@ class Agent:
         self._leave_at: float | None = None  # when the notice is used up, by the loop's clock
         self._processes = Processes(f"{MARK}={settings.mark}")
         self._pool = StandbyPool(settings.warm, self._processes, settings.base_environment(), log)
+        self._pool.later = settings.warm_later
         self._link = Link(settings, self._greet, self._handle, lambda: bool(self._members), log)
         self._members = Members(
             settings, self._processes, self._pool, self._link.say, log, self._around.open_outlet

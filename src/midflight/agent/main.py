@@ -59,6 +59,7 @@ def options() -> argparse.ArgumentParser:
     add("--slots", type=count_from(1), default=1, help="how many members fit here (default 1)")
     add("--address", help="what the members of other hosts reach this one at (default: detected)")
     add("--warm", type=count_from(0), default=0, metavar="N", help="members kept ready to start")
+    add("--warm-later", action="store_true", help="but the first members start cold")
     add("--grace", type=seconds, default=GRACE, help="notice given on SIGTERM, s (default 30)")
     add("--join-timeout", type=seconds, default=30.0, help="for the first answer, s (default 30)")
     add(
@@ -83,6 +84,7 @@ def _settings(options: argparse.Namespace) -> Settings:
         slots=options.slots,
         address=options.address,
         warm=options.warm,
+        warm_later=options.warm_later,
         grace=options.grace,
         join_timeout=options.join_timeout,
         reconnect_timeout=options.reconnect_timeout,

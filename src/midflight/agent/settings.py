@@ -40,6 +40,7 @@ class Settings:
     run_dir: str | None = None  # None: the coordinator stays where it is
     command: tuple[str, ...] | None = None  # what members run here; None: what the order says
     adapt: Adapt | None = None  # None: members get the order's variables as they are
+    warm_later: bool = False  # the first members start cold, and nobody waits for a standby
     door: str = ""  # HOST:PORT where this process would carry the coordinator on
 
     @property

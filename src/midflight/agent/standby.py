@@ -26,6 +26,7 @@ from midflight.protocol.handover import LENGTH, READY, Work, parse_command
 
 # The template's exit codes that mean something.
 _CAUSES = {3: "torch cannot be imported", 4: "importing torch initialized CUDA"}
+_COLD_STARTS = 3.0  # seconds in which members on a busy machine import torch themselves
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 # Read when an interpreter or torch is loaded: a different value needs a process of its own.
 _READ_EARLY = ("PYTHON", "LD_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "KMP_", "LC_", "LANG", "TZ")
@@ -56,6 +57,7 @@ class StandbyPool:
         self._processes = processes
         self._environment = {**environment, "PYTHONUNBUFFERED": "1"}
         self._log = log
+        self.later = False  # start the template when the first members had time to start cold
         self._control: socket.socket | None = None  # None: there is no template
         self._started_at = 0.0
         self._hot = False  # the template has forked at least once
@@ -69,6 +71,8 @@ class StandbyPool:
     def open(self) -> None:
         if self._count and not self._processes.can_adopt:
             self._log.warning("warm standbys need Linux; members start cold")
+        elif self._count and self.later:
+            asyncio.get_running_loop().call_later(_COLD_STARTS, self._start_template)
         elif self._count:
             self._start_template()
             return
@@ -83,7 +87,8 @@ class StandbyPool:
     def fits(self, command: tuple[str, ...], environment: Mapping[str, str]) -> bool:
         """Whether a standby would behave as this command does when it starts cold."""
         program = parse_command(command)
-        if not (self._ready or self._control) or program is None:
+        can_fork = self._control is not None and (self._hot or not self.later)
+        if not (self._ready or can_fork) or program is None:
             return False
         if not program.is_module and not Path(program.target).is_file():
             return False

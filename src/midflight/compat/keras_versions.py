@@ -79,13 +79,22 @@ def _explain_removed_names(module: Any) -> None:
     model.compile = compile_with
 
 
-@functools.cache
 def _keras() -> Any:
-    if LEGACY:
-        return importlib.import_module("tf_keras")
+    return importlib.import_module("tf_keras") if LEGACY else _keras_3()
+
+
+@functools.cache
+def _keras_3() -> Any:
     module = importlib.import_module("keras")
     _explain_removed_names(module)
     return module
+
+
+def callback() -> Any:
+    """The base of a callback for any Keras the script has loaded: 3 takes those of 2, not so 2."""
+    if "tf_keras" in sys.modules:
+        return sys.modules["tf_keras"].callbacks.Callback
+    return (_keras_3() if "keras" in sys.modules else _keras()).callbacks.Callback
 
 
 def __getattr__(name: str) -> Any:

@@ -58,7 +58,8 @@ class FlightLog:
         self._logged = Cadence()
         self._latest = Progress(0.0, 0, 0)
         self._noted = self._before = self._latest  # the last in the file, and the one before it
-        self.values: dict[str, float | None] = {}  # the latest of job.log
+        self._kept: Logged | None = None  # the latest of job.log, if it is not in the file
+        self.values: dict[str, float | None] = {}
 
     def add(self, record: Record) -> None:
         self._write(as_line(record))
@@ -67,6 +68,7 @@ class FlightLog:
         found = records(before, after, event, event.now - self._origin)
         if found:
             self._note()  # what was done until now was done in the world until now
+            self._note_logged()
         for record in found:
             self.add(record)
 
@@ -90,8 +92,14 @@ class FlightLog:
         few = list(said.values.items())[:MOST_VALUES]
         self.values = {name[:LONGEST_NAME]: value for name, value in few}
         t = now - self._origin
+        self._kept = Logged(t, said.step, said.epoch, self.values)
         if self._logged.is_due(t):
-            self.add(Logged(t, said.step, said.epoch, self.values))
+            self._note_logged()
+
+    def _note_logged(self) -> None:
+        if self._kept is not None:
+            self.add(self._kept)
+            self._kept = None
 
     def rates(self, now: float) -> tuple[float, float]:
         """Steps and samples per second, lately."""

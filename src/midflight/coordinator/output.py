@@ -38,7 +38,8 @@ class Printer:
     ) -> None:
         if rank is not None:
             self._ranks[member] = rank
-        label = member if rank is None else str(rank)
+        known = rank is not None or self._dialect.by_rank
+        label = str(self._last_rank(member)) if known else member
         stamp = (
             time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(at)) if self._timestamps else ""
         )

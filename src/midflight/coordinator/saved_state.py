@@ -22,7 +22,7 @@ from midflight.errors import Conflict, MidflightError, SealBroken, StoreError
 from midflight.protocol import codec
 from midflight.store.interface import Store
 
-FORMAT = 4
+FORMAT = 5
 _MARK = f"midflight-state/{FORMAT}".encode()  # then the MAC, and on the next line the state
 
 

@@ -18,6 +18,7 @@ class Dialect:
     last_call: float | None = None  # how long more than min_np are waited for, once these fit
     hosts_by_name: bool = False  # ranks follow the names of the hosts, not the order they came in
     fixed_size: bool = False  # the first process that fails ends the job
+    warm_later: bool = False  # the first members of a host start cold, standbys are for newcomers
     takes_all_slots: bool = False  # a host that comes makes the wanted size larger, up to max_np
     # --- what members find in their environment, beside what torch needs; see `environment_of`
     environment: dict[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ class AgentPlan:
             *("--join", join, "--token-file", self.token_file),
             *("--name", host, "--slots", str(slots)),
             *(("--warm", str(self.warm)) if self.warm else ()),
+            *(("--warm-later",) if self.warm and self.spec.dialect.warm_later else ()),
             *("--grace", f"{self.spec.grace:g}"),
             *("--reconnect-timeout", f"{self.spec.elastic_timeout:g}"),
             *(("--verbose",) if self.verbose else ()),

@@ -74,6 +74,45 @@ def options() -> None:
     agrees(lambda p: torch.optim.SGD(p, lr=0.05), op=hvd.Sum, tolerance=10.0)
 
 
+def clipping() -> None:
+    """Gradients are clipped between the exchange and the step, as for one process."""
+    whole, half = model(), model()
+    reference = sgd(whole.parameters())
+    optimizer = hvd.DistributedOptimizer(sgd(half.parameters()), half.named_parameters())
+    for step in range(4):
+        x = 5 * data(step)
+        reference.zero_grad()
+        whole(x).square().mean().backward()
+        norm = nn.utils.clip_grad_norm_(whole.parameters(), 0.1)
+        reference.step()
+        optimizer.zero_grad()
+        half(x[4 * RANK : 4 * RANK + 4]).square().mean().backward()
+        optimizer.synchronize()
+        assert torch.allclose(nn.utils.clip_grad_norm_(half.parameters(), 0.1), norm) and norm > 0.1
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    assert torch.allclose(weights(whole), weights(half), atol=1e-6)
+
+
+def joining() -> None:
+    """Rank 0 has two batches and rank 1 four: rank 0's gradients are zeros from then on."""
+    alone, net = model(), model()
+    reference = sgd(alone.parameters())
+    optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters())
+    for step in range(4 if RANK else 2):
+        optimizer.zero_grad()
+        net(data(10 * step + RANK)).square().mean().backward()
+        optimizer.step()
+    assert hvd.join() == 1
+    hvd.broadcast_parameters(net.state_dict(), root_rank=1)
+    for step in range(4):
+        reference.zero_grad()
+        for rank in (0, 1) if step < 2 else (1,):
+            (alone(data(10 * step + rank)).square().mean() / 2).backward()
+        reference.step()
+    assert torch.allclose(weights(net), weights(alone), atol=1e-6)
+
+
 def unused() -> None:
     """Gradients of a parameter that one rank did not use count as zeros."""
     torch.manual_seed(1)
@@ -224,6 +263,6 @@ def timeline() -> None:
     assert any(event.get("args", {}).get("name") == "allreduce.seen" for event in events)
 
 
-for part in (options, unused, sparse, sets, checks, states, adasum, timeline):
+for part in (options, clipping, joining, unused, sparse, sets, checks, states, adasum, timeline):
     part()
     print(f"{part.__name__} holds", flush=True)

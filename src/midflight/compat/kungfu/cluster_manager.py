@@ -28,14 +28,15 @@ from midflight.compat.kungfu.cluster import FIRST_PORT, RUNNER_PORT, Address, Cl
 from midflight.compat.kungfu.config import ConfigStoreClient
 from midflight.compat.kungfu.config_store import ConfigServer
 from midflight.compat.kungfu.go_flags import Flag
+from midflight.compat.kungfu.settlement import STEPS
 from midflight.console import exit_code_of, say
 from midflight.coordinator.client import CoordinatorClient
 from midflight.errors import JobFailed, MidflightError, UsageError
+from midflight.flight.records import Logged
 from midflight.protocol.messages import Status
 from midflight.python310 import module_words
 from midflight.run.dial import call_async
 from midflight.run.interrupts import handled
-from midflight.run.record import last_status
 from midflight.rundir import RunDir, read_token
 
 PROGRAM = "kungfu-cluster-manager-example"
@@ -134,8 +135,7 @@ class _Manager:
             if self._went_on(cluster):
                 self._change_until_ttl(cluster)
             self._end()
-            if (last := last_status(RunDir.of(self._name, os.environ))) is not None:
-                self._tally.steps = last.step
+            self._tally.steps = _steps(RunDir.of(self._name, os.environ)) or self._tally.steps
         finally:
             self._stop()
         return self._tally
@@ -216,6 +216,12 @@ class _Manager:
         if self._job.poll() is None:
             self._job.kill()
             self._job.wait()
+
+
+def _steps(folder: RunDir) -> int:
+    """The last step of the script, as its rank 0 told the record; 0: it has not."""
+    told = [r.values.get(STEPS) for r in folder.read_flight_log() if isinstance(r, Logged)]
+    return int(next((steps for steps in reversed(told) if steps), 0))
 
 
 def _hosts_of(status: Status) -> dict[str, int]:

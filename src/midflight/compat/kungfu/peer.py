@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch import Tensor
 
-from midflight.compat.kungfu.settlement import Place, Row, Settled, settle
+from midflight.compat.kungfu.settlement import STEPS, Place, Row, Settled, settle
 from midflight.compat.kungfu.transfer import carry
 from midflight.errors import GivenUp, WorldChanged
 from midflight.protocol.environment import WorkerEnv
@@ -94,6 +94,7 @@ class Peer:
     def _finish(self, failed: bool) -> None:
         """The script has ended: wait for the others, who may need this one's ear."""
         if not self.detached and not failed:
+            self._log_steps()
             self.standing.finish()
         self.standing.close()
 
@@ -192,7 +193,13 @@ class Peer:
         self.somebody_asks = not flags[1].item()
         if not flags[0].item():
             return False
+        self._log_steps()
         return any(self.standing.boundary() for _ in range(FURTHEST))
+
+    def _log_steps(self) -> None:
+        """Those of the script; the coordinator counts a boundary or two more for each change."""
+        if self.standing.rank == 0 and self._boundaries:
+            self.standing.log({STEPS: self._boundaries})
 
     # --- collectives ------------------------------------------------------------------------
 

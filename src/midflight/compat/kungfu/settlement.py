@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 FIELDS = 6
+STEPS = "steps"  # of the script, in the record of a run
 
 
 class Place(IntEnum):

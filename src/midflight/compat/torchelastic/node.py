@@ -16,7 +16,6 @@ import socket
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from midflight.compat.torchelastic.node_protocol import Arrival, Identity, Meeti
 from midflight.compat.torchelastic.options import Options
 from midflight.compat.torchelastic.probe import standby_word
 from midflight.compat.torchelastic.relay import Relay, Seat
+from midflight.compat.torchelastic.rounds import Rounds
 from midflight.compat.torchelastic.signpost import Signpost
 from midflight.compat.torchelastic.streams import Logs, WorkerStreams
 from midflight.console import say
@@ -77,7 +77,7 @@ class TorchrunNode:
         self._tasks: set[asyncio.Task[None]] = set()
         self._job_code: asyncio.Future[int] | None = None
         self._signal: signal.Signals | None = None
-        self._rounds = Rounds(environ.get("LOGLEVEL", ""))
+        self._rounds = Rounds(environ.get("LOGLEVEL", ""), options.rendezvous)
 
     async def run(self) -> int:
         """The exit code, once everything is gone."""
@@ -331,33 +331,6 @@ class TorchrunNode:
                 self._agent.take_down(code, 0.0)
         else:
             self._agent.leave()
-
-
-class Rounds:
-    """With LOGLEVEL=INFO, the rendezvous as torchelastic's users know it from its log."""
-
-    def __init__(self, level: str) -> None:
-        self._told = level.upper() in ("INFO", "DEBUG")
-        self._version = 0
-        self._port = ""  # which is another one for each round
-
-    def attempt(self) -> None:
-        self._say("Attempting to join next rendezvous")
-
-    def started(self, order: StartMember) -> None:
-        told = order.environment
-        if told.get("MASTER_PORT", "") == self._port:
-            return
-        self._port = told.get("MASTER_PORT", "")
-        self._version += 1
-        rank, nodes = told.get("GROUP_RANK"), int(told.get("GROUP_WORLD_SIZE", "1"))
-        state = {"status": "final", "version": self._version, "participants": list(range(nodes))}
-        self._say(f"Joined rendezvous version {self._version} as rank {rank}.")
-        self._say(f"Rendezvous version {self._version} is complete. Final state: {state}")
-
-    def _say(self, line: str) -> None:
-        if self._told:
-            terminal.err([f"INFO {datetime.now():%Y-%m-%d %H:%M:%S,%f}"[:-3] + f" {line}"])
 
 
 def audit_file(environ: Mapping[str, str]) -> Path | None:

@@ -17,10 +17,12 @@ from midflight.coordinator.core.state import (
     Mode,
     Phase,
     Stage,
+    State,
     ended,
 )
 
 KILLED = -int(signal.SIGKILL)
+_JUST_BEFORE = 2.0  # seconds in which one member ends of another's end
 
 
 def gone(
@@ -35,9 +37,10 @@ def gone(
     if not lost:
         return
     if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
-        first = draft.state.first_failure or ended(draft.state, lost[0], code)
-        draft.set(first_failure=first)
-        named = label(draft.state, lost[0].name)
+        culprit = cause(draft.state, lost[0], draft.now)
+        code = code if culprit is lost[0] else KILLED
+        draft.set(first_failure=draft.state.first_failure or ended(draft.state, culprit, code))
+        named = label(draft.state, culprit.name)
         job_end.fail(draft, f"{named} failed, and the job is of fixed size: {reason}")
         return
     if draft.state.mode is not Mode.ELASTIC and draft.state.phase not in OVER:
@@ -55,6 +58,16 @@ def gone(
             _start_failed(draft, member, code, reason)
     elif rest:
         formation.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
+
+
+def cause(state: State, member: MemberState, now: float) -> MemberState:
+    """Who hung up first: this member, or another just before, and this one ended of that."""
+    hung_up = [
+        m
+        for m in state.members.values()
+        if m.joined and not (m.connected or m.finished) and now - m.heard_at < _JUST_BEFORE
+    ]
+    return min([member, *hung_up], key=lambda m: now if m.connected else m.heard_at)
 
 
 def describe_exit(code: int) -> str:

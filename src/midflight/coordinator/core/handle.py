@@ -20,7 +20,7 @@ from midflight.coordinator.core import (
     startup,
 )
 from midflight.coordinator.core.commands import Command
-from midflight.coordinator.core.departures import KILLED, describe_exit, gone
+from midflight.coordinator.core.departures import KILLED, cause, describe_exit, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.labels import label
 from midflight.coordinator.core.state import (
@@ -216,21 +216,29 @@ def _exited(draft: Draft, event: events.Exited) -> None:
     last = event.tail.strip().splitlines()
     if event.code > 0 and not (member and member.error) and last:
         reason = f"{reason}: {last[-1]}"
-    if event.member in draft.state.vanished:
-        draft.set(vanished=draft.state.vanished - {event.member})
+    said = (member and member.error) or (last[-1] if last else "")
+    vanished = dict(draft.state.vanished)
+    if (lost := vanished.pop(event.member, None)) is not None:
+        draft.set(vanished=vanished)
         draft.say(f"{label(draft.state, event.member)}: {reason}")
+        _remember_failure(draft, replace(lost, code=event.code, reason=said), late=True)
+    elif member is not None:
+        culprit = cause(draft.state, member, draft.now)
+        end = ended(draft.state, member, event.code, said)
+        _remember_failure(draft, end if culprit is member else ended(draft.state, culprit, KILLED))
     if member is not None:
-        said = member.error or (last[-1] if last else "")
-        _remember_failure(draft, ended(draft.state, member, event.code, said))
         host = draft.state.hosts.get(member.host)
         leaves = host is not None and host.leaving  # its agent ends what does not leave by itself
         gone(draft, [event.member], event.code, reason, blameless=leaves)
 
 
-def _remember_failure(draft: Draft, end: Ended) -> None:
-    """The first one, and how it really ended if it was only known to be gone."""
+def _remember_failure(draft: Draft, end: Ended, *, late: bool = False) -> None:
+    """The first one, and how it really ended if it was only known to be gone.
+
+    `late`: the job may have ended of it before it was told.
+    """
     first = draft.state.first_failure
-    if first is None and end.code and draft.state.phase not in OVER:
+    if first is None and end.code and (late or draft.state.phase not in OVER):
         draft.set(first_failure=end)
     elif first is not None and (first.host, first.slot, first.code) == (end.host, end.slot, KILLED):
         draft.set(first_failure=end if end.code else first)

@@ -25,6 +25,7 @@ from midflight.coordinator.core.state import (
     Phase,
     Stage,
     State,
+    ended,
 )
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
@@ -313,7 +314,8 @@ def probed(draft: Draft, name: str, state: str) -> None:
     else:
         let_go = member.finished or member.stage is Stage.LEAVING
         if not let_go:  # its agent will say how it ended, once all its threads have
-            draft.set(vanished=draft.state.vanished | {name})
+            end = ended(draft.state, member, KILLED)
+            draft.set(vanished={**draft.state.vanished, name: end})
         known = let_go and draft.state.phase is not Phase.ENDING  # there the exit code counts
         gone(draft, [name], 0 if known else KILLED, "its process is gone")
 

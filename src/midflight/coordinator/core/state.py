@@ -210,7 +210,7 @@ class State:
     ticked_at: float = 0.0
     # Until then silence and hang-ups prove nothing: it was the coordinator that was away.
     lenient_until: float = 0.0
-    vanished: frozenset[str] = frozenset()  # lost members of whose end nobody has told yet
+    vanished: dict[str, Ended] = field(default_factory=dict)  # lost; how they ended is not told yet
     first_error: str = ""
     first_failure: Ended | None = None  # the first process that ended badly
     exit_code: int | None = None
@@ -237,8 +237,11 @@ class State:
 
 
 def ended(state: State, member: MemberState, code: int, said: str = "") -> Ended:
+    """Before the first world, the rank is the one that the process was started with."""
     world = state.world
-    rank = world.rank(member.name) if world is not None and member.name in world else -1
+    rank = member.born_rank if world is None else -1
+    if world is not None and member.name in world:
+        rank = world.rank(member.name)
     return Ended(member.host, member.slot, code, rank, said)
 
 

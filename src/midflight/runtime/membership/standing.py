@@ -14,6 +14,7 @@ from pathlib import Path
 
 from midflight import leaving
 from midflight.protocol.environment import WorkerEnv
+from midflight.protocol.messages import MemberLogged
 from midflight.protocol.world import ALONE, World
 from midflight.rundir import read_token
 from midflight.runtime import torch_private
@@ -121,6 +122,11 @@ class Standing:
         """One boundary more, at which nothing is due; the caller finds changes its own way."""
         self.steps_done += 1
         self._driver.stepped()
+
+    def log(self, values: dict[str, float | None]) -> None:
+        """Into the record of the run, with the boundaries counted so far."""
+        if (membership := self._driver.membership) is not None:
+            membership.link.send(MemberLogged(self.steps_done, 0, values))
 
     @property
     def announced(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from midflight.compat.horovod.runner import messages, tunables
 from midflight.errors import JobFailed, UsageError
 from midflight.protocol.dialect import Dialect
+from midflight.protocol.handover import parse_command
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
 from midflight.run.options import UNBOUNDED, Given, Options, check
 
@@ -53,8 +54,10 @@ def dialect(elastic: bool, *, takes_all_slots: bool, level: str = "") -> Dialect
     """How horovodrun treats its processes, and what it tells them and their user."""
     return Dialect(
         fixed_size=not elastic,
+        warm_later=True,
         takes_all_slots=takes_all_slots,
         environment={**_ENVIRONMENT, **({"HOROVOD_ELASTIC": "1"} if elastic else {})},
+        by_rank=True,
         log_level=level,
         output_folder="rank.{rank:0{width}d}",
         ended_badly="Process {rank} exit with status code {status}.",
@@ -77,8 +80,16 @@ def _asked(given: argparse.Namespace, hosts: Hosts | None, environ: Mapping[str,
         reset_limit=given.reset_limit,
         timestamps=given.timestamps,
         output_dir=given.output_filename,
+        warm=int(_newcomers_may_come(given)),
         verbose=bool(given.verbose),
         environment=tunables.variables(given, environ),
+    )
+
+
+def _newcomers_may_come(given: argparse.Namespace) -> bool:
+    """A standby on each host, then: scripts allow a newcomer few seconds, and torch needs them."""
+    return (
+        given.host_discovery_script is not None and parse_command(tuple(given.command)) is not None
     )
 
 

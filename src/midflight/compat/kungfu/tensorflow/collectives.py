@@ -12,14 +12,14 @@ import tensorflow as tf
 import torch
 from torch import Tensor
 
+from midflight.compat import tensorflow_1
 from midflight.compat.horovod.tensorflow.bridge import as_written, call, same
 from midflight.compat.kungfu import sizes
 from midflight.compat.kungfu.peer import peer
-from midflight.compat.kungfu.tensorflow import tensorflow_1
 from midflight.compat.kungfu.torch.ops.collective import all_gather as torch_gather
 from midflight.compat.kungfu.torch.ops.collective import all_reduce_fn, broadcast_all
 
-tensorflow_1.explain(tf)
+tensorflow_1.explain(tf, tensorflow_1.KUNGFU_PAGE)
 
 
 @as_written

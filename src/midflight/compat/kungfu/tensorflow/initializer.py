@@ -3,13 +3,13 @@
 from typing import Any, NoReturn
 
 from midflight.compat.aliasing import missing
-from midflight.compat.keras_versions import keras, variables_of
+from midflight.compat.keras_versions import callback, variables_of
 from midflight.compat.kungfu.tensorflow.collectives import broadcast_variables
 
 __all__ = ["BroadcastGlobalVariablesCallback", "broadcast_variables"]
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class BroadcastGlobalVariablesCallback(callback()):  # type: ignore[misc]
     """After the first batch, when there are variables: those of the model and the optimizer."""
 
     def __init__(self, with_keras: bool = False) -> None:

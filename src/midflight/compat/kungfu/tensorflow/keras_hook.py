@@ -5,15 +5,13 @@ gradients, and the cluster is followed. Newcomers are given the model, the optim
 the progress. Keras is imported when the first hook is made, not before.
 """
 
-import importlib
 import json
-import sys
 from functools import cache
 from typing import Any
 
 import torch
 
-from midflight.compat.keras_versions import build, variables_of
+from midflight.compat.keras_versions import build, callback, variables_of
 from midflight.compat.kungfu.peer import peer
 from midflight.compat.kungfu.progress import Progress
 from midflight.compat.kungfu.schedule import parse
@@ -29,18 +27,38 @@ class KerasState:
         self._model = model
 
     def state_dict(self) -> dict[str, Any]:
+        if not self._model.built:  # by its first batch, which nobody has seen
+            return {}
         return {
-            "build": json.dumps(self._model.get_build_config()),
+            "build": json.dumps(self._model.get_build_config(), default=lambda _: None),
             "weights": list(self._model.get_weights()),
             "optimizer": [_values(variable) for variable in self._variables()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if not self._model.built:  # by its first batch, which a newcomer has not seen
-            self._model.build_from_config(json.loads(state["build"]))
+        if not state:
+            return
+        if not self._model.built:  # a newcomer has not seen a batch
+            self._build(state)
         self._model.set_weights(state["weights"])
         for variable, value in zip(self._variables(), state["optimizer"], strict=True):
             variable.assign(value)
+
+    def _build(self, state: dict[str, Any]) -> None:
+        config, cause = json.loads(state["build"]), None
+        try:
+            if config is not None:
+                self._model.build_from_config(config)
+        except Exception as error:  # noqa: BLE001 - Keras raises whatever a layer raises
+            cause = error
+        self._model.built = True  # Keras 3 says so only of a model that was called
+        made, wanted = len(self._model.get_weights()), len(state["weights"])
+        if made != wanted:
+            raise UsageError(
+                f"Keras could not build the model of a newcomer from {state['build']}: it has "
+                f"{made} weights, and those of the others have {wanted}; call the model on one "
+                "batch before fit(), in all workers"
+            ) from cause
 
     def _variables(self) -> list[Any]:
         optimizer = getattr(self._model, "optimizer", None)
@@ -48,6 +66,11 @@ class KerasState:
             return []
         build(optimizer, self._model.trainable_variables)
         return variables_of(optimizer)
+
+
+def weights_of(model: Any) -> list[Any]:
+    """None before it is built, where Keras 2 raises an error."""
+    return list(model.get_weights()) if model.built else []
 
 
 def _values(variable: Any) -> Any:
@@ -72,15 +95,14 @@ def average(model: Any) -> None:
 @cache
 def hook_class() -> Any:
     try:
-        keras: Any = importlib.import_module("tf_keras" if "tf_keras" in sys.modules else "keras")
+        base = callback()
     except ModuleNotFoundError:
         raise UsageError(
             "the ElasticHook of kungfu.tensorflow is for Keras, which is not installed; "
             "for torch loops there is kungfu.torch.ElasticHook"
         ) from None
-    base: Any = keras.callbacks.Callback
 
-    class Hook(base):  # type: ignore[misc]
+    class Hook(base):  # type: ignore[misc, valid-type]
         def __init__(
             self,
             local_batch_size: int,
@@ -125,9 +147,10 @@ def share(model: Any) -> None:
     """Every weight becomes that of rank 0."""
     from midflight.compat.kungfu.torch.ops.collective import broadcast_parameters
 
-    weights = {str(n): torch.tensor(weight) for n, weight in enumerate(model.get_weights())}
-    broadcast_parameters(weights)
-    model.set_weights([tensor.numpy() for tensor in weights.values()])
+    weights = {str(n): torch.tensor(weight) for n, weight in enumerate(weights_of(model))}
+    if weights:
+        broadcast_parameters(weights)
+        model.set_weights([tensor.numpy() for tensor in weights.values()])
 
 
 def ElasticHook(

@@ -14,11 +14,11 @@ import tensorflow as tf
 import torch
 from torch import Tensor
 
+from midflight.compat import tensorflow_1
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.tensorflow.bridge import as_written, call, same, to_numpy, to_torch
 from midflight.compat.keras_versions import build, is_legacy, is_optimizer, variables_of
 from midflight.compat.kungfu.peer import peer
-from midflight.compat.kungfu.tensorflow import tensorflow_1
 from midflight.compat.kungfu.torch.optimizers.algorithms import Exchange, in_pairs, reduced
 from midflight.errors import UsageError
 
@@ -28,7 +28,7 @@ __all__ = [
     "SynchronousSGDOptimizer",
 ]
 
-tensorflow_1.explain(tf)
+tensorflow_1.explain(tf, tensorflow_1.KUNGFU_PAGE)
 
 
 def SynchronousSGDOptimizer(optimizer: Any, name: str | None = None, **_: Any) -> Any:

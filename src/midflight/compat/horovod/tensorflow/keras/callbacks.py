@@ -14,10 +14,10 @@ from midflight.compat.horovod.common.basics import rank, size
 from midflight.compat.horovod.common.process_sets import ProcessSet, global_process_set
 from midflight.compat.horovod.tensorflow.functions import broadcast_variables
 from midflight.compat.horovod.tensorflow.mpi_ops import allreduce
-from midflight.compat.keras_versions import keras, variables_of
+from midflight.compat.keras_versions import callback, variables_of
 
 
-class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class BroadcastGlobalVariablesCallback(callback()):  # type: ignore[misc]
     """After the first batch of each `fit`, every rank goes on with the root's variables.
 
     After the first batch, for only then all of them exist; in each `fit`, for ranks that have come
@@ -52,7 +52,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         broadcast_variables(shared, self.root_rank, self.process_set)
 
 
-class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class MetricAverageCallback(callback()):  # type: ignore[misc]
     """At the end of an epoch the metrics are averaged over all ranks.
 
     Callbacks that come after this one see the averages.
@@ -70,7 +70,7 @@ class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
             logs.update(zip(names, means.tolist(), strict=True))
 
 
-class LearningRateScheduleCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class LearningRateScheduleCallback(callback()):  # type: ignore[misc]
     """The learning rate is `initial_lr * multiplier(epoch)` from `start_epoch` to `end_epoch`."""
 
     def __init__(  # noqa: PLR0913

@@ -10,7 +10,7 @@ from typing import Any
 
 from midflight.compat.aliasing import missing
 from midflight.compat.horovod.tensorflow.elastic import TensorFlowKerasState, run
-from midflight.compat.keras_versions import keras
+from midflight.compat.keras_versions import callback
 
 
 class KerasState(TensorFlowKerasState):
@@ -24,7 +24,7 @@ class _EpochDone:
     """In the place of `stop_training`: true, but not for longer than this epoch."""
 
 
-class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class UpdateBatchStateCallback(callback()):  # type: ignore[misc]
     """`state.batch`: how many batches of this epoch are done, in whatever world."""
 
     def __init__(self, state: Any) -> None:
@@ -48,7 +48,7 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self.model.stop_training = False
 
 
-class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class UpdateEpochStateCallback(callback()):  # type: ignore[misc]
     """`state.epoch`: how many epochs are done.
 
     Scripts begin each `fit` at epoch 0, or tell it with `initial_epoch` where to begin; both count
@@ -72,7 +72,7 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.state.epoch = self._done + epoch - (self._first or 0) + 1
 
 
-class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class CommitStateCallback(callback()):  # type: ignore[misc]
     """Commit every so many batches, and at the end of every epoch.
 
     After the last batch of an epoch there is no commit of its own: the one at the epoch's end

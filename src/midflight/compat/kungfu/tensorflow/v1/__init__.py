@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 
-from midflight.compat.kungfu.tensorflow import tensorflow_1
+from midflight.compat import tensorflow_1
 
 with contextlib.suppress(ModuleNotFoundError):  # data can be read without TensorFlow
-    tensorflow_1.explain(importlib.import_module("tensorflow"))
+    tensorflow_1.explain(importlib.import_module("tensorflow"), tensorflow_1.KUNGFU_PAGE)
