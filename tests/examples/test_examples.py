@@ -111,6 +111,24 @@ def test_plain_ddp_is_restarted_from_its_checkpoint_when_the_job_grows(
     assert run.ends(PATIENCE) == 130
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_hugging_faces_trainer_ends_where_it_ends_alone(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed; `make test` does")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    name, losses = "14-hugging-face-trainer", r"'eval_loss': '([\d.]+)'"
+    by_itself = re.findall(losses, alone(name, "--epochs", "2", "--out", str(tmp_path / "alone")))
+    run = together(site, *script(name, "--epochs", "2", "--out", str(tmp_path / "kept")))
+    assert run.ends(PATIENCE) == 0, run.lines
+    assert site.command("audit", "example").returncode == 0
+    found = [loss for line in run.lines for loss in re.findall(losses, line)]
+    assert len(found) == 2
+    assert [float(n) for n in found] == pytest.approx([float(n) for n in by_itself], rel=1e-3)
+    assert (tmp_path / "kept" / "model.safetensors").exists()
+
+
 # --- jobs of a server -------------------------------------------------------------------------
 
 

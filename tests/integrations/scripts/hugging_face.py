@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,24 @@ class Pace(TrainerCallback):
             time.sleep(0.05)
 
 
+class Death(TrainerCallback):
+    """Of one member, in the midst of an evaluation."""
+
+    def __init__(self, member: str) -> None:
+        self.member = member
+
+    def on_prediction_step(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        if os.environ.get("MIDFLIGHT_MEMBER") == self.member and state.epoch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--steps", type=int, default=-1)
     parser.add_argument("--accumulate", type=int, default=4)
     parser.add_argument("--save-steps", type=int, default=100_000)
+    parser.add_argument("--dies", default="", help="the member that does, while it evaluates")
     parser.add_argument("--order", default="random")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
@@ -85,7 +98,7 @@ def main() -> None:
         args=arguments,
         train_dataset=Sentences(1),
         eval_dataset=Sentences(2, 40),
-        callbacks=[Pace(options.out / "hurry")],
+        callbacks=[Pace(options.out / "hurry"), Death(options.dies)],
     )
     trainer.train(resume_from_checkpoint=options.resume or None)
     trainer.save_model()

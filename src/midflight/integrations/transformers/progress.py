@@ -10,6 +10,7 @@ from transformers.trainer_callback import ExportableState
 
 # Whose entries differ from member to member, or are made anew from the callbacks at each save.
 OWN = ("is_local_process_zero", "is_world_process_zero", "stateful_callbacks")
+SPEED = ("_runtime", "_per_second")
 State: TypeAlias = dict[str, Any]
 
 
@@ -42,6 +43,12 @@ class Progress:
         trainer._total_loss_scalar = saved["total_loss"]
         trainer._globalstep_last_logged = saved["last_logged"]
         trainer.evaluated_first = saved["evaluated_first"]
+
+    def forget_speed(self) -> None:
+        """Of what was logged last: how fast it was, which is another figure on each member."""
+        last = self._trainer.state.log_history[-1]
+        for name in [name for name in last if name.endswith(SPEED)]:
+            del last[name]
 
     def _callbacks(self) -> list[Any]:
         every = self._trainer.callback_handler.callbacks

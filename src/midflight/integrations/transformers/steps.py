@@ -38,7 +38,7 @@ def share_of(batch: Batch) -> float:
 
 
 def of_the_first(job: Job, value: Any, device: torch.device) -> Any:
-    """What rank 0 has in place of this value, which is JSON; if somebody is lost, the value."""
+    """What rank 0 has in place of this value, which is JSON; None: somebody was lost meanwhile."""
     with suppress(WorldChanged):
         is_first = job.rank == 0
         said = json.dumps(value, default=float).encode() if is_first else b""
@@ -48,4 +48,4 @@ def of_the_first(job: Job, value: Any, device: torch.device) -> Any:
             letters.copy_(torch.frombuffer(bytearray(said), dtype=torch.uint8))
         heard = job.all_reduce(letters.to(device))
         return json.loads(bytes(heard.tolist()))
-    return value
+    return None

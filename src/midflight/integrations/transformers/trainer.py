@@ -83,9 +83,12 @@ class Elastic(Base):
         if self.job is None or self.job.size == 1:
             return metrics
         mine = [metrics, self._progress.state_dict()]
-        metrics, progress = of_the_first(self.job, mine, self.args.device)
-        self._progress.load_state_dict(progress)
-        return metrics
+        agreed = of_the_first(self.job, mine, self.args.device)
+        if agreed is None:  # the same weights have come to the same metrics, at another speed
+            self._progress.forget_speed()
+            return metrics
+        self._progress.load_state_dict(agreed[1])
+        return agreed[0]
 
     def save_model(self, *args: Any, **kwargs: Any) -> None:
         if self._rank == 0:
