@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,13 @@ from tests.run.site import Launched, Site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 100.0  # seconds; torch takes its time on a loaded machine
-WITH_BATCHES = ("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader")
+FABRIC = pytest.param(
+    "15-lightning-fabric",
+    marks=pytest.mark.skipif(
+        find_spec("lightning") is None, reason="lightning is not installed; `make test` does"
+    ),
+)
+WITH_BATCHES = ("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader", FABRIC)
 LONGEST = 100
 
 

@@ -22,13 +22,13 @@ from transformers.trainer_callback import ProgressCallback
 
 from midflight.errors import UsageError, WorldChanged
 from midflight.integrations.one_process import set_apart
+from midflight.integrations.rank_zero import of_the_first
 from midflight.integrations.transformers import private
 from midflight.integrations.transformers.course import Course
 from midflight.integrations.transformers.objections import SAMPLING, objection
 from midflight.integrations.transformers.progress import Progress
 from midflight.integrations.transformers.steps import (
     is_rehearsal,
-    of_the_first,
     share_of,
     whole_steps,
 )
