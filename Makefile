@@ -51,7 +51,7 @@ $(BENCH_STAMP): $(STAMP)
 
 # Whatever some tests need beyond that: TensorFlow, and the frameworks of `integrations`.
 $(TEST_STAMP): $(STAMP)
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow,transformers,lightning]'
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow,transformers,lightning,accelerate]'
 	@touch $@
 
 # Not what the above install, which take what is at hand; these are for images and for whoever asks.

@@ -16,13 +16,18 @@ from tests.run.site import Launched, Site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 100.0  # seconds; torch takes its time on a loaded machine
-FABRIC = pytest.param(
-    "15-lightning-fabric",
-    marks=pytest.mark.skipif(
-        find_spec("lightning") is None, reason="lightning is not installed; `make test` does"
-    ),
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    reason = f"{package} is not installed; `make test` does"
+    return pytest.mark.skipif(find_spec(package) is None, reason=reason)
+
+
+WITH_BATCHES = (
+    *("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader"),
+    pytest.param("15-lightning-fabric", marks=needs("lightning")),
+    pytest.param("16-accelerate", marks=needs("accelerate")),
 )
-WITH_BATCHES = ("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader", FABRIC)
 LONGEST = 100
 
 
@@ -118,12 +123,12 @@ def test_plain_ddp_is_restarted_from_its_checkpoint_when_the_job_grows(
     assert run.ends(PATIENCE) == 130
 
 
+@needs("transformers")
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_hugging_faces_trainer_ends_where_it_ends_alone(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("transformers", reason="transformers is not installed; `make test` does")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     name, losses = "14-hugging-face-trainer", r"'eval_loss': '([\d.]+)'"
     by_itself = re.findall(losses, alone(name, "--epochs", "2", "--out", str(tmp_path / "alone")))
