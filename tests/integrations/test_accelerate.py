@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("accelerate", reason="accelerate is not installed; `make test` does")
 
 from midflight.errors import UsageError
-from midflight.integrations.accelerate import Accelerator
+from midflight.integrations.accelerate import Accelerator, ElasticOptimizer
 from tests.integrations.changes import alone, endure, steps_printed
 
 SCRIPT = Path(__file__).with_name("scripts") / "accelerate_loop.py"
@@ -29,6 +29,14 @@ def test_a_step_before_the_job_is_joined_and_a_closure_are_errors() -> None:
         accelerator.backward(torch.ones(()))
     with pytest.raises(UsageError, match="has no closure"):
         optimizer.step(lambda: None)
+
+
+def test_an_accelerate_that_wraps_optimizers_in_another_way_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ElasticOptimizer, "_is_accelerate_prepared", False)
+    with pytest.raises(UsageError, match="wraps an optimizer that is prepared"):
+        Accelerator(cpu=True).prepare(torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]))
 
 
 @pytest.mark.slow

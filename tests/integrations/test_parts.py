@@ -1,16 +1,18 @@
 """The parts of the integration of transformers, without a job."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("transformers", reason="transformers is not installed; `make test` does")
 
 import transformers
 
 from midflight.errors import UsageError
-from midflight.integrations.transformers import private
+from midflight.integrations.transformers import Trainer, private
 from midflight.integrations.transformers.course import Course
 from midflight.integrations.transformers.steps import share_of, whole_steps
 from midflight.runtime.data.loader import Batch
@@ -93,3 +95,19 @@ def test_a_course_has_as_many_steps_as_its_plan(samples: int, drop_last: bool) -
         after = plan.extent_at(cursor).after
         assert course.ends_epoch(batch) == plan.ended(after)
         assert course.epochs_after(batch) == pytest.approx((step + 1) / plan.steps_per_epoch)
+
+
+# --- arguments --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given", [{"fp16": True}, {"fsdp": "full_shard"}, {"auto_find_batch_size": True}]
+)
+def test_a_trainer_is_not_made_with_arguments_that_cannot_be_resized(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **given)
+    with pytest.raises(UsageError, match="cannot train with these TrainingArguments"):
+        Trainer(model=torch.nn.Linear(1, 1), args=arguments)
+    with pytest.raises(UsageError, match="cannot train with these TrainingArguments"):
+        Trainer(torch.nn.Linear(1, 1), arguments)

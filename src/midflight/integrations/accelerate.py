@@ -80,7 +80,14 @@ class Accelerator(accelerate.Accelerator):
         if isinstance(optimizer, AcceleratedOptimizer):
             return super().prepare_optimizer(optimizer, device_placement)
         placed = self.device_placement if device_placement is None else device_placement
-        return super().prepare_optimizer(ElasticOptimizer(optimizer, placed, self))
+        elastic = ElasticOptimizer(optimizer, placed, self)
+        if super().prepare_optimizer(elastic) is not elastic:
+            raise UsageError(
+                f"accelerate {accelerate.__version__} wraps an optimizer that is prepared, by "
+                "_is_accelerate_prepared, once more: install accelerate==1.15.*, or a newer "
+                "Midflight"
+            )
+        return elastic
 
     def backward(self, loss: Any, **_: Any) -> None:
         """Of the mean loss of a batch of `job.batches`."""

@@ -46,7 +46,7 @@ else:  # the Trainer comes after it in the order of a subclass's bases
 
 
 class Elastic(Base):
-    """For a subclass of a Trainer of one's own: `class MyTrainer(Elastic, SFTTrainer)`."""
+    """For a subclass of a Trainer of one's own: `class MyTrainer(Elastic, TheirTrainer)`."""
 
     job: Job | None = None  # during `train`
     control: Any  # a TrainerControl
