@@ -53,9 +53,9 @@ $(BENCH_STAMP): $(STAMP)
 	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,bench]'
 	@touch $@
 
-# Whatever some tests need beyond that, which is TensorFlow.
+# Whatever some tests need beyond that: TensorFlow, and the frameworks of `integrations`.
 $(TEST_STAMP): $(STAMP)
-	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow]'
+	@$(PIP) install -c $(CONSTRAINTS) -e '.[torch,kubernetes,dev,tensorflow,transformers,lightning,accelerate]'
 	@touch $@
 
 # Not what the above install, which take what is at hand; these are for images and for whoever asks.

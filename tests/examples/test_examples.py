@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,18 @@ from tests.run.site import Launched, Site
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PATIENCE = 100.0  # seconds; torch takes its time on a loaded machine
-WITH_BATCHES = ("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader")
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    reason = f"{package} is not installed; `make test` does"
+    return pytest.mark.skipif(find_spec(package) is None, reason=reason)
+
+
+WITH_BATCHES = (
+    *("01-ten-lines", "02-own-epoch-loop", "03-own-dataloader"),
+    pytest.param("15-lightning-fabric", marks=needs("lightning")),
+    pytest.param("16-accelerate", marks=needs("accelerate")),
+)
 LONGEST = 100
 
 
@@ -109,6 +121,24 @@ def test_plain_ddp_is_restarted_from_its_checkpoint_when_the_job_grows(
     assert epochs == sorted(set(epochs)), "an epoch was done twice"
     run.send(signal.SIGINT)
     assert run.ends(PATIENCE) == 130
+
+
+@needs("transformers")
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_hugging_faces_trainer_ends_where_it_ends_alone(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    name, losses = "14-hugging-face-trainer", r"'eval_loss': '([\d.]+)'"
+    by_itself = re.findall(losses, alone(name, "--epochs", "2", "--out", str(tmp_path / "alone")))
+    run = together(site, *script(name, "--epochs", "2", "--out", str(tmp_path / "kept")))
+    assert run.ends(PATIENCE) == 0, run.lines
+    assert site.command("audit", "example").returncode == 0
+    found = [loss for line in run.lines for loss in re.findall(losses, line)]
+    assert len(found) == 2
+    assert [float(n) for n in found] == pytest.approx([float(n) for n in by_itself], rel=1e-3)
+    assert (tmp_path / "kept" / "model.safetensors").exists()
 
 
 # --- jobs of a server -------------------------------------------------------------------------

@@ -82,6 +82,31 @@ def test_a_guard_waits_for_a_fake_device_before_it_lets_results_go(
         assert job.step_number == 0
 
 
+def test_a_loop_may_look_at_all_micro_batches_of_a_step_before_it_uses_the_first() -> None:
+    model = torch.nn.Linear(1, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    start = model.weight.item()
+    with mf.join(model=model, optimizer=optimizer) as job:
+        data = [torch.tensor([float(n)]) for n in range(6)]
+        batches = job.batches(data, 3, epochs=1, plan={"micro_batch_size": 2, "shuffle": False})
+        for _ in range(2):
+            first, last = next(batches), next(batches)
+            assert job.begin(first) and not job.step(model(first.data).mean())
+            assert job.begin(last) and job.step(model(last.data).mean())
+    assert model.weight.item() == pytest.approx(start - 1 - 4)  # the means of 0, 1, 2 and 3, 4, 5
+
+
+def test_a_job_that_begins_with_a_scripts_own_checkpoint_gets_the_rest_of_the_data() -> None:
+    job = mf.join(ddp=False)
+    job.begin_at(step=3, epoch=1, samples=2)
+    with job:
+        batches = job.batches(torch.arange(4), 2, epochs=2, plan={"shuffle": False})
+        batch = next(batches)
+        assert (batch.step, batch.epoch, batch.indices) == (3, 1, (2, 3))
+        assert job.step(torch.zeros((), requires_grad=True))
+        assert next(batches, None) is None
+
+
 def test_a_world_that_is_cut_ends_the_step_between_two_micro_batches() -> None:
     with mf.join(ddp=False) as job:
         batches = job.batches(torch.arange(8), 8, epochs=1, plan={"micro_batch_size": 2})

@@ -12,6 +12,14 @@ from midflight.errors import ProtocolError
 
 PREFIX = "MIDFLIGHT_"
 JOINER = PREFIX + "JOINER"
+# Where they are kept in a process whose framework is not to see torchrun's.
+RANK, SIZE = PREFIX + "RANK", PREFIX + "SIZE"
+TORCHRUN = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"),
+    *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
+    "TORCHELASTIC_USE_AGENT_STORE",
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,8 @@ class WorkerEnv:
                 ledger=env[PREFIX + "LEDGER"],
                 warm=env[PREFIX + "WARM"] == "1",
                 joiner=env.get(JOINER) == "1",
-                rank=int(env.get("RANK", 0)),
-                size=int(env.get("WORLD_SIZE", 1)),
+                rank=int(env.get(RANK, env.get("RANK", "0"))),
+                size=int(env.get(SIZE, env.get("WORLD_SIZE", "1"))),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"the MIDFLIGHT_ variables are damaged: {error}") from None

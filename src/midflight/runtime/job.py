@@ -26,7 +26,7 @@ from midflight.protocol.messages import MemberLogged
 from midflight.protocol.world import World
 from midflight.runtime.data.feed import Feed
 from midflight.runtime.data.loader import Batch, LoaderOptions, build_loader, sample_count
-from midflight.runtime.data.plan import Plan
+from midflight.runtime.data.plan import Cursor, Plan
 from midflight.runtime.data.sampler import ElasticBatchSampler
 from midflight.runtime.gradients.ddp import LOST
 from midflight.runtime.group import reduction
@@ -220,6 +220,22 @@ class Job:
                 self._loop_epoch = None
             if session.cursor.epoch == epoch:
                 session.cursor = replace(session.cursor, epoch=epoch + 1, position=0)
+
+    def begin(self, batch: Batch) -> bool:
+        """For a loop that has looked at all micro batches of a step: this one is next.
+
+        False: a member was lost, and the same samples come again.
+        """
+        return self._session.rehearsing or self._session.begin(batch.issued)
+
+    def begin_at(self, step: int, epoch: int, samples: int) -> None:
+        """Before it is entered: training begins here, from a checkpoint that is not Midflight's.
+
+        `samples`: how many of that epoch are used. A newcomer is where the others are.
+        """
+        env = self._session.env
+        if env is None or not env.joiner:
+            self._session.cursor = Cursor(step, epoch, samples)
 
     # --- steps ------------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ class Session:
             self.holds_state = True
             return
         self._ledger = Ledger(self.env.ledger, self.env.member)
-        if saved is not None:
+        if saved is not None or self.cursor.step:
             self._ledger.resumed(self.cursor.step)
         secret = read_token(Path(self.env.token_file))
         self.driver.membership = Membership(self.env, secret, self.backends[0], self)
