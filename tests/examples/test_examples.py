@@ -159,7 +159,7 @@ def test_06_a_job_file() -> None:
 @pytest.mark.timeout(240)
 def test_14_python_client() -> None:
     with Terminal(EXAMPLES.parent) as terminal:
-        said = terminal.types(f"{sys.executable} examples/14-python-client/steer.py", within=200)
+        said = terminal.types(f"{sys.executable} examples/17-python-client/steer.py", within=200)
         assert "from 1 to 2: " in said.out
         assert len(epochs_shown(said.out)) == 3
         assert "steered-worker-1 Running" in said.out
