@@ -39,7 +39,12 @@ def every_type_of_numbers() -> None:
     """And one to three dimensions, for each operation."""
     integers = (tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64)
     floats = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
-    reduced = {hvd.Sum: np.sum, hvd.Average: np.mean, hvd.Min: np.min, hvd.Max: np.max}
+    reduced: dict[Any, Any] = {
+        hvd.Sum: np.sum,
+        hvd.Average: np.mean,
+        hvd.Min: np.min,
+        hvd.Max: np.max,
+    }
     for dims, kind in product((1, 2, 3), (*integers, *floats, tf.bool)):
         shape = (4, 2, 3)[:dims]
         numbers = np.arange(np.prod(shape)).reshape(shape) % 3

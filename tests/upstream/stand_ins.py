@@ -62,7 +62,6 @@ def tqdm() -> None:
 
         set_postfix = update
 
-    Bar.set_postfix = lambda self, *_, **__: None  # type: ignore[assignment,misc]
     _install("tqdm", tqdm=Bar)
 
 
