@@ -61,7 +61,6 @@ TENSORFLOW_ELASTIC = {
 }
 SESSIONS = (
     "keras/keras_mnist.py",
-    "keras/keras_mnist_advanced.py",
     "keras/keras_imagenet_resnet50.py",
     "elastic/tensorflow/tensorflow_keras_mnist_elastic.py",
 )
