@@ -40,7 +40,7 @@ def line_of(options: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--colour", "red"], "unrecognized arguments: --colour red"),
         (["--token-file", "/nowhere/t"], "cannot read the token file /nowhere/t: No such file"),
         (["--token-file", "/"], "cannot read the token file /: Is a directory"),
-        (["--token-file", "/dev/null"], "the token file /dev/null is empty"),
+        (["--token-file", "/dev/null"], "the token file /dev/null is no file"),
     ],
 )
 def test_a_bad_option_is_named_in_one_line(

@@ -4,6 +4,8 @@
 """
 
 import ast
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -259,13 +261,13 @@ def test_connecting_to_a_member_that_does_not_come_has_a_deadline() -> None:
         torch_private.gloo_backend(dist.HashStore(), 0, 2, "127.0.0.1", 0.2)
 
 
-def test_a_transport_that_this_torch_lacks_is_refused_before_anything_is_trained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_transport_that_this_torch_lacks_is_refused_before_anything_is_trained() -> None:
     """Nobody who asks for TLS may end up without it, or search for the reason."""
-    monkeypatch.setenv("GLOO_DEVICE_TRANSPORT", "TCP_TLS")
-    with pytest.raises(errors.TorchUnsupported, match=r"TCP_TLS.*built with USE_GLOO_WITH"):
-        torch_private.check()
+    code = "from midflight.runtime import torch_private; torch_private.check()"
+    wanted = {**os.environ, torch_private.TRANSPORT: "TCP_TLS"}  # torch reads it once in a process
+    done = subprocess.run([sys.executable, "-c", code], env=wanted, capture_output=True, text=True)
+    assert "TorchUnsupported: GLOO_DEVICE_TRANSPORT=TCP_TLS, but gloo in torch" in done.stderr
+    assert "built with USE_GLOO_WITH_OPENSSL" in done.stderr
 
 
 @proves(f"{GLOO}._set_default_timeout")
