@@ -83,7 +83,7 @@ def test_a_newcomer_with_another_model_is_sent_away_and_nobody_notices(tmp_path:
 
 
 def test_an_exception_in_a_rehearsal_reaches_the_user_as_itself(tmp_path: Path) -> None:
-    script = ["python", str(SCRIPTS / "odd_step.py"), str(tmp_path / "out"), "m2"]
+    script = ["python", str(SCRIPTS / "odd_step.py"), str(tmp_path / "out"), "1", "m2"]
     with Run(tmp_path, *FLAGS, script=script, np=2) as run:
         run.await_stable(2, beyond=3)
         answer = run.resize("--to", "3")
@@ -93,6 +93,21 @@ def test_an_exception_in_a_rehearsal_reaches_the_user_as_itself(tmp_path: Path) 
         assert "cannot join thread" not in run.output
         after = run.progress()
         assert (after["resets"], len(ranked(after))) == (0, 2)
+        assert run.finish() == 0
+        assert run.left_over() == []
+
+
+def test_an_exception_in_the_first_step_of_a_larger_world_is_the_answer_and_undoes_it(
+    tmp_path: Path,
+) -> None:
+    script = ["python", str(SCRIPTS / "odd_step.py"), str(tmp_path / "out"), "2", "m2"]
+    with Run(tmp_path, *FLAGS, script=script, np=2) as run:
+        run.await_stable(2, beyond=3)
+        answer = run.resize("--to", "3")
+        assert answer.returncode == 1
+        assert "LookupError: no such column: label; the resize was undone" in answer.stderr
+        after = run.progress()
+        assert (after["wanted"], len(ranked(after)), after["resets"]) == (2, 2, 1)
         assert run.finish() == 0
         assert run.left_over() == []
 

@@ -7,7 +7,15 @@ here, with all those that were lost together, so that one failure is mended once
 import signal
 from collections.abc import Iterable
 
-from midflight.coordinator.core import formation, hosts, job_end, resize, restarts, startup
+from midflight.coordinator.core import (
+    formation,
+    hosts,
+    job_end,
+    resize,
+    restarts,
+    startup,
+    trial,
+)
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.labels import label, place
 from midflight.coordinator.core.state import (
@@ -57,6 +65,7 @@ def gone(
         for member in rest:
             _start_failed(draft, member, code, reason)
     elif rest:
+        trial.undo(draft, rest, code, reason)
         formation.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
 
 

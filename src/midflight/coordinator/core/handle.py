@@ -18,6 +18,7 @@ from midflight.coordinator.core import (
     resize,
     restarts,
     startup,
+    trial,
 )
 from midflight.coordinator.core.commands import Command
 from midflight.coordinator.core.departures import KILLED, cause, describe_exit, gone
@@ -131,6 +132,7 @@ def _about_member(draft: Draft, event: events.MemberEvent, member: MemberState) 
 
 def _advance(draft: Draft) -> None:
     """Whatever is due now that the event has been taken in."""
+    trial.look(draft)
     forms = draft.state.forming
     if forms is not None:
         if forms.resumed:
@@ -330,6 +332,8 @@ def _is_known(draft: Draft, request: Request) -> bool:
         same = replace(change.request, ticket=request.ticket)
         draft.set(change=replace(change, request=same))
         draft.inform(same, state.detail or state.phase.value)
+        return True
+    if trial.known(draft, request.id, request.ticket):
         return True
     queue = [replace(r, ticket=request.ticket) if r.id == request.id else r for r in state.queue]
     draft.set(queue=tuple(queue))

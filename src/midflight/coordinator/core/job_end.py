@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from midflight.coordinator.core import trial
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.state import OVER, Phase, Stage, State
 from midflight.protocol.messages import Dismiss
@@ -18,6 +19,7 @@ def fail(draft: Draft, reason: str) -> None:
 
 
 def stop(draft: Draft, reason: str, code: int) -> None:
+    trial.fail(draft, reason)
     refuse_requests(draft, reason)
     _note_last_step(draft)
     draft.enter(Phase.FAILED, reason)
@@ -26,6 +28,7 @@ def stop(draft: Draft, reason: str, code: int) -> None:
 
 
 def succeed(draft: Draft) -> None:
+    trial.succeed(draft)
     refuse_requests(draft, "training finished before the change could be made")
     draft.enter(Phase.SUCCEEDED)
     draft.set(exit_code=0)
@@ -43,6 +46,7 @@ def refuse_requests(draft: Draft, reason: str) -> None:
 
 def dismiss_finished(draft: Draft) -> None:
     """Everybody has come to the end: let them go, and stop those who never took part."""
+    trial.succeed(draft)
     refuse_requests(draft, "training finished before the change could be made")
     for member in tuple(draft.state.members.values()):
         if member.stage in (Stage.STARTING, Stage.JOINED):

@@ -8,7 +8,7 @@ Before that stage everything can be taken back, and nobody in training will have
 from collections.abc import Iterable
 from dataclasses import replace
 
-from midflight.coordinator.core import hosts
+from midflight.coordinator.core import hosts, trial
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.job_end import dismiss
 from midflight.coordinator.core.labels import label
@@ -221,7 +221,7 @@ def settled(draft: Draft, name: str, generation: int) -> None:
 def _complete(draft: Draft, change: Change) -> None:
     state = draft.state
     assert change.world is not None
-    before = state.size
+    before, wanted = state.size, state.wanted
     draft.set(world=change.world, change=None)
     _adopt_target(draft, change)
     leaving = [name for name in change.leavers if name in state.members]
@@ -236,7 +236,10 @@ def _complete(draft: Draft, change: Change) -> None:
     if remaining is not None:
         draft.set(queue=(remaining, *draft.state.queue))
         return
-    draft.answer(change.request, True, line)
+    if change.request.origin == "request" and change.joiners:
+        trial.begin(draft, change, wanted, line)
+    else:
+        draft.answer(change.request, True, line)
 
 
 def _adopt_target(draft: Draft, change: Change) -> None:

@@ -154,6 +154,17 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A change that was made for a client, and whose world has yet to complete a step."""
+
+    request: Request
+    step: int  # from which its world is valid
+    joiners: tuple[str, ...]
+    wanted: int  # members, before it
+    line: str  # the answer, once it has
+
+
+@dataclass(frozen=True)
 class Forming:
     """A world that is being formed at once (start-up and failures)."""
 
@@ -189,6 +200,7 @@ class State:
     listed: frozenset[str] | None = None  # the hosts that discovery names; None: it never spoke
     members: dict[str, MemberState] = field(default_factory=dict)
     change: Change | None = None
+    trial: Trial | None = None
     forming: Forming | None = None
     queue: tuple[Request, ...] = ()
     outcomes: tuple[Outcome, ...] = ()  # of the latest requests, for clients that ask again
@@ -266,6 +278,7 @@ def durable(state: State) -> tuple[object, ...]:
         state.exit_code,
         state.first_failure,
         state.forming and state.forming.world,
+        state.trial and state.trial.step,
         change and (change.stage, change.world, change.step, change.joiners, change.leavers),
     )
 
@@ -320,6 +333,8 @@ def restored(state: State, now: float, saved_at: float) -> State:
         hosts=hosts,
         members=members,
         change=state.change and _resumed(state.change, shift),
+        trial=state.trial
+        and replace(state.trial, request=_nobody_waits(state.trial.request, shift)),
         forming=forming,
         queue=tuple(_nobody_waits(request, shift) for request in state.queue),
         started_at=state.started_at + shift,
