@@ -62,7 +62,7 @@ def tqdm() -> None:
 
         set_postfix = update
 
-    Bar.set_postfix = lambda self, *_, **__: None  # type: ignore[assignment,misc]
+    Bar.set_postfix = lambda self, *_, **__: None
     _install("tqdm", tqdm=Bar)
 
 

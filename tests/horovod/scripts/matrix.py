@@ -4,6 +4,7 @@ What is wanted is computed in doubles from what all ranks are known to have.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import horovod.torch as hvd
 import torch
@@ -125,7 +126,7 @@ def refused() -> None:
     mine, wrong = torch.ones(3, 2), HorovodInternalError
     later = torch.ones(3, RANK + 1)
     sizes = torch.ones(SIZE + 1, dtype=torch.int32)
-    for call, kind, words in (
+    calls: tuple[tuple[Callable[[], Any], type[Exception], str], ...] = (
         (lambda: hvd.reducescatter(mine, op=hvd.Adasum), NotImplementedError, "Adasum"),
         (lambda: hvd.reducescatter(torch.tensor(1.0)), ValueError, "at least one dimension"),
         (lambda: hvd.allgather(later), wrong, "Mismatched allgather tensor shapes"),
@@ -137,7 +138,8 @@ def refused() -> None:
         (lambda: hvd.alltoall(later), wrong, "Mismatched alltoall tensor shapes"),
         (lambda: hvd.reducescatter(later), wrong, "Mismatched reducescatter tensor shapes"),
         (lambda: hvd.grouped_allreduce([mine] * (RANK + 1)), wrong, "Mismatched"),
-    ):
+    )
+    for call, kind, words in calls:
         try:
             call()
         except kind as error:
