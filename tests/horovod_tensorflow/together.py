@@ -119,8 +119,8 @@ def gradients_of_collectives() -> None:
                 total = tf.reduce_sum(collective(mine) * (RANK + 1.0))
             return tape.gradient(total, mine)
 
-        both: list[Any] = in_both_modes(gradient, tf.constant([1.0, 2.0]))
-        return both
+        found: list[Any] = in_both_modes(gradient, tf.constant([1.0, 2.0]))
+        return found
 
     for found in of_collective(lambda mine: hvd.allreduce(mine, op=hvd.Sum)):
         equal(found, [3.0, 3.0])

@@ -1,6 +1,7 @@
 """A Keras model as the state of a job: what newcomers are given."""
 
 import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -108,3 +109,22 @@ def test_a_model_that_keras_cannot_build_is_an_error_that_says_what_to_do(
     trained(np.ones((2, 4), "float32"))
     with pytest.raises(UsageError, match=r"has 0 weights, .* others have 2; call the model on one"):
         state_of(newcomer).load_state_dict(state_of(trained).state_dict())
+
+
+def test_a_callback_is_one_of_keras_2_where_that_is_loaded_since_keras_3_takes_both(
+    keras: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = importlib.import_module("midflight.compat.keras_versions")
+    if keras.__name__ == "keras":
+        monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
+    assert versions.callback() is keras.callbacks.Callback
+    model = sequential(keras)
+    seen = []
+
+    class Watch(versions.callback()):  # type: ignore[misc]
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            seen.append(self.model)
+
+    x = np.ones((2, 4), "float32")
+    model.fit(x, np.ones((2, 1), "float32"), verbose=0, callbacks=[Watch()])
+    assert seen == [model]

@@ -62,6 +62,7 @@ def tqdm() -> None:
 
         set_postfix = update
 
+    Bar.set_postfix = lambda self, *_, **__: None
     _install("tqdm", tqdm=Bar)
 
 

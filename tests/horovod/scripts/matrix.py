@@ -126,7 +126,7 @@ def refused() -> None:
     mine, wrong = torch.ones(3, 2), HorovodInternalError
     later = torch.ones(3, RANK + 1)
     sizes = torch.ones(SIZE + 1, dtype=torch.int32)
-    refusals: tuple[tuple[Callable[[], Any], type[Exception], str], ...] = (
+    calls: tuple[tuple[Callable[[], Any], type[Exception], str], ...] = (
         (lambda: hvd.reducescatter(mine, op=hvd.Adasum), NotImplementedError, "Adasum"),
         (lambda: hvd.reducescatter(torch.tensor(1.0)), ValueError, "at least one dimension"),
         (lambda: hvd.allgather(later), wrong, "Mismatched allgather tensor shapes"),
@@ -139,7 +139,7 @@ def refused() -> None:
         (lambda: hvd.reducescatter(later), wrong, "Mismatched reducescatter tensor shapes"),
         (lambda: hvd.grouped_allreduce([mine] * (RANK + 1)), wrong, "Mismatched"),
     )
-    for call, kind, words in refusals:
+    for call, kind, words in calls:
         try:
             call()
         except kind as error:
