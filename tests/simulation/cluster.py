@@ -80,7 +80,7 @@ class Cluster:
     def __init__(self, seed: int, faults: list[Fault] | None = None) -> None:
         rng = random.Random(seed)
         setup = choose_setup(rng)
-        chosen = choose(rng, random.Random(f"{seed} more"))
+        chosen = choose(rng, random.Random(f"{seed} more"), random.Random(f"{seed} frames"))
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
         self.spec, self.script = setup.spec, setup.script
@@ -180,6 +180,10 @@ class Cluster:
                 self._troubled[name] -= 1
             self.disturb(*names)
 
+    def is_calm(self, *names: str) -> bool:
+        """Whether no fault has concerned any of these lately."""
+        return all(map(self._is_calm, names))
+
     def _is_calm(self, name: str) -> bool:
         long_ago = self.loop.now - self._troubled_at.get(name, 0.0) > CALM_SECONDS
         return long_ago and not self._troubled.get(name)
@@ -190,7 +194,7 @@ class Cluster:
         if training is None or not training.process.alive or training.process.stopped:
             return False
         host = training.process.host
-        return all(map(self._is_calm, (member, host, f"agent {host}", "head", "coordinator")))
+        return self.is_calm(member, host, f"agent {host}", "head", "coordinator")
 
     def count_holders(self) -> None:
         """After a death: a job of which nobody is left who holds the state may fail."""
@@ -208,7 +212,7 @@ class Cluster:
         process = training.process
         reachable = self.network.reachable("head", process.host) and not process.told_to_end
         reachable = reachable and not self._is_left_behind(training)
-        return reachable and self._is_calm(process.name) and self._is_calm(process.host)
+        return reachable and self.is_calm(process.name, process.host)
 
     def _is_left_behind(self, training: Training) -> bool:
         """Others have gone on to a world without it, and may have completed a step there."""

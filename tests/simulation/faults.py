@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from midflight.coordinator.exit_codes import CRASHED
+from tests.simulation.frames import Frames
 from tests.simulation.group import LOOK_SECONDS
 from tests.simulation.head import decide_beside, resize
 from tests.simulation.loop import Process
@@ -51,6 +52,9 @@ KINDS = {  # and how often, relative to each other
 }
 SEQUENCES = ("leaver_falls_behind", "leaver_comes_back", "break_while_printing")
 SEQUENCE_SHARE = 0.25  # of all seeds has one, beside what else strikes
+FRAMES = ("repeat_frame", "swap_frames", "drop_frame", "flip_bit")
+FRAME_SHARE = 0.2  # of all seeds has some of these
+MOST_FRAMES = 3
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
 SHORT_TIMEOUT = 10.0
@@ -76,14 +80,24 @@ class Fault:
         return f"{self.kind} {self.victim} at {self.at:.2f} s for {self.seconds:.2f} s"
 
 
-def choose(rng: random.Random, more: random.Random) -> list[Fault]:
-    """`more` decides about sequences, which leave what else a seed does as it is."""
+def choose(rng: random.Random, more: random.Random, frames: random.Random) -> list[Fault]:
+    """`more` decides about sequences, `frames` about frames that are changed.
+
+    Neither touches what else a seed does.
+    """
     faults = _choose(rng)
-    alone = any(fault.kind in PATIENT for fault in faults)
-    if more.random() < SEQUENCE_SHARE and not alone:
+    if any(fault.kind in PATIENT for fault in faults):
+        return faults
+    if more.random() < SEQUENCE_SHARE:
         at, kind = more.uniform(2.0, STRIKE_WITHIN), more.choice(SEQUENCES)
         faults.append(Fault(at, kind, more.randrange(1000), 0.0))
+    if frames.random() < FRAME_SHARE:
+        faults += [_change_frame(frames) for _ in range(frames.randint(1, MOST_FRAMES))]
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _change_frame(rng: random.Random) -> Fault:
+    return Fault(rng.uniform(0.5, STRIKE_WITHIN), rng.choice(FRAMES), rng.randrange(1000), 0.0)
 
 
 def _choose(rng: random.Random) -> list[Fault]:
@@ -119,8 +133,12 @@ class Strikes:
         """Returns when it is over."""
         await asyncio.sleep(fault.at)
         if not self._cluster.over:
-            strikes = Sequences(self, self._cluster) if fault.kind in SEQUENCES else self
-            await getattr(strikes, fault.kind)(fault)
+            await getattr(self._by(fault.kind), fault.kind)(fault)
+
+    def _by(self, kind: str) -> object:
+        if kind in SEQUENCES:
+            return Sequences(self, self._cluster)
+        return Frames(self, self._cluster) if kind in FRAMES else self
 
     def say(self, text: str) -> None:
         self._cluster.witness.say(f"-- {text}")

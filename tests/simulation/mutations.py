@@ -20,6 +20,8 @@ from midflight.coordinator.core.state import Change, ChangeStage, MemberState
 from midflight.coordinator.core.switch_step import step_in_flight
 from midflight.coordinator.saved_state import Saving
 from midflight.errors import GivenUp, StoreError, WorldChanged
+from midflight.protocol.handshake import FrameMac
+from midflight.protocol.wire import Protection, body_length
 from midflight.protocol.world import World
 from midflight.run import coordinator as keeper
 from midflight.runtime.membership.member import Membership, Order
@@ -191,6 +193,11 @@ def _say_once(self: Any) -> None:
     self._sent_characters = self._beats_sent = self._beats_heard = 0
 
 
+def _read_length(self: Any, head: bytes) -> int:
+    """Whatever length is too large is a misunderstanding, and not somebody on the way."""
+    return body_length(head, self.limit) + int(self.tag_size)
+
+
 MUTATIONS = {
     "pause": Mutation(
         "A paused or cut-off coordinator gives everybody up",
@@ -277,5 +284,10 @@ MUTATIONS = {
     ),
     "outbox": Mutation(
         "An agent's outbox says nothing again", ((Outbox, "reconnected", _say_once),)
+    ),
+    "mac": Mutation("Frames are believed without a MAC", ((FrameMac, "check", _nothing),)),
+    "length": Mutation(
+        "A member gives up if the length of a frame was changed on the way",
+        ((Protection, "rest_length", _read_length),),
     ),
 }
