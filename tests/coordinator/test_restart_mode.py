@@ -74,6 +74,35 @@ def test_when_all_fail_the_job_fails_once(code: int) -> None:
     assert len(cluster.starts) == 1
 
 
+def test_when_one_is_killed_and_the_others_fail_because_of_that_all_are_restarted() -> None:
+    cluster = plain()
+    cluster.kill("m1")
+    cluster.kill("m0", "m2", code=1)
+    cluster.run(2.0)
+    assert cluster.ended is None and cluster.state.resets == 1
+    assert cluster.running and not {"m0", "m1", "m2"} & {*cluster.running}
+
+
+def test_the_job_does_not_succeed_because_the_others_end_right_after_a_failure() -> None:
+    cluster = plain()
+    cluster.kill("m1", code=1, tail="OSError: no space left\n")
+    cluster.kill("m0", "m2", code=0)
+    cluster.run(2.0)
+    assert cluster.ended is not None and cluster.ended[0] == 1
+    assert "m1: exit code 1: OSError: no space left" in cluster.ended[1]
+
+
+def test_the_loss_of_a_host_where_all_have_finished_restarts_nobody() -> None:
+    cluster = plain()
+    cluster.kill("m2", code=0)
+    cluster.kill_agent("h1")
+    cluster.run(10.0)
+    assert cluster.running == ["m0", "m1"]
+    cluster.kill("m0", "m1", code=0)
+    cluster.run(1.0)
+    assert cluster.ended == (0, "")
+
+
 def test_a_connection_that_breaks_restarts_nobody_if_its_agent_dials_again() -> None:
     cluster = plain()
     before = cluster.running
@@ -135,6 +164,23 @@ def test_a_resize_that_does_not_fit_is_refused_and_nothing_is_stopped() -> None:
     cluster.run(1.0)
     assert "no room for 8 members" in cluster.answers[ticket][1]
     assert cluster.running == ["m0", "m1", "m2"]
+
+
+def test_a_resize_to_the_size_it_has_restarts_nobody() -> None:
+    cluster = plain()
+    ticket = cluster.ask(to=3)
+    cluster.run(3.0)
+    assert cluster.answers[ticket] == (True, "the job has 3 members already")
+    assert cluster.running == ["m0", "m1", "m2"]
+
+
+def test_a_resize_that_needs_the_slots_of_a_lost_host_is_refused() -> None:
+    cluster = plain({"h0": 2, "h1": 1}, np=2)
+    cluster.kill_agent("h0")
+    cluster.run_until(lambda: cluster.state.suspicion is not None)
+    ticket = cluster.ask(to=3)
+    cluster.run(0.2)
+    assert "no room for 3 members" in cluster.answers[ticket][1]
 
 
 def test_a_resize_right_after_a_failure_restarts_once() -> None:

@@ -17,6 +17,7 @@ from midflight.coordinator.core.state import (
     Mode,
     Phase,
     Stage,
+    State,
     ended,
 )
 
@@ -31,10 +32,12 @@ def gone(
     torchrun counts failures, but no change of the membership; Midflight's own limit counts both.
     """
     blameless = blameless and draft.state.spec.dialect.max_restarts is not None
-    lost = [draft.state.members[name] for name in names if name in draft.state.members]
+    known = [draft.state.members[name] for name in names if name in draft.state.members]
+    lost = [member for member in known if code == 0 or not _has_ended(draft.state, member)]
     if not lost:
         return
-    if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
+    told_to = draft.state.phase in (*OVER, Phase.RESTARTING)
+    if draft.state.spec.dialect.fixed_size and code != 0 and not told_to:
         first = draft.state.first_failure or ended(draft.state, lost[0], code)
         draft.set(first_failure=first)
         named = label(draft.state, lost[0].name)
@@ -55,6 +58,21 @@ def gone(
             _start_failed(draft, member, code, reason)
     elif rest:
         formation.lose(draft, [m.name for m in rest], reason, cool=code != 0, counted=not blameless)
+
+
+def found_gone(draft: Draft, member: MemberState, *, blameless: bool) -> None:
+    """Its host has no such process, and nobody has said how it ended."""
+    let_go = member.finished or member.stage is Stage.LEAVING
+    if not let_go:  # its agent will say how it ended, once all its threads have
+        draft.set(vanished=draft.state.vanished | {member.name})
+    known = let_go and draft.state.phase is not Phase.ENDING  # there the exit code counts
+    code = 0 if known else KILLED
+    gone(draft, [member.name], code, "its process is gone", blameless=blameless)
+
+
+def _has_ended(state: State, member: MemberState) -> bool:
+    """With 0, as is known: what happens to its host afterwards does not matter."""
+    return state.mode is Mode.RESTART and member.finished
 
 
 def describe_exit(code: int) -> str:

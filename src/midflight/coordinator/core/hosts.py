@@ -20,6 +20,11 @@ def usable(host: HostState, state: State, now: float) -> bool:
     return there and not host.leaving and not host.unlisted and host.cooling_until <= now
 
 
+def slots(state: State, now: float) -> int:
+    """How many members there could be if all were started anew."""
+    return sum(host.slots for host in state.hosts.values() if usable(host, state, now))
+
+
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     """(host, slot) pairs that can be given out, hosts in the order in which they were written.
 
@@ -27,12 +32,12 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     it so. A host with N slots has N members at most, whichever slots they are in.
     """
     found = []
-    slots: dict[str, set[int]] = {}
+    in_use: dict[str, set[int]] = {}
     for member in state.members.values():
-        slots.setdefault(member.host, set()).add(member.slot)
+        in_use.setdefault(member.host, set()).add(member.slot)
     for host in _in_order(state):
         if usable(host, state, now):
-            taken = slots.get(host.name, set())
+            taken = in_use.get(host.name, set())
             free = [slot for slot in range(host.slots) if slot not in taken]
             found += [(host.name, slot) for slot in free[: max(0, host.slots - len(taken))]]
     return found

@@ -199,7 +199,7 @@ class State:
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
     suspected: int = 0  # the generation in which it broke
-    blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
+    blameless: bool = False  # one was lost or killed: what fails meanwhile fails because of that
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
     waiting_since: float | None = None  # since when too few are there to form a world
@@ -247,7 +247,7 @@ def durable(state: State) -> tuple[object, ...]:
     """What must be in the store before anybody is told of it."""
     change = state.change
     return (
-        state.phase if state.phase in OVER else None,
+        state.phase if state.phase in (*OVER, Phase.RESTARTING) else None,
         state.phase in OVER and state.best_step,  # the last one, for whoever asks afterwards
         state.mode,
         state.world,
