@@ -53,6 +53,7 @@ class Frames:
             return
         self._strikes.say(f"{change.what} from {' to '.join(names)}")
         self._cluster.disturb(*names)
+        self._cluster.silence(*names)
         places = {*names, *(process.host for process in both)}
 
         def is_known() -> bool:
