@@ -183,6 +183,16 @@ def test_a_resize_that_needs_the_slots_of_a_lost_host_is_refused() -> None:
     assert "no room for 3 members" in cluster.answers[ticket][1]
 
 
+def test_a_resize_while_a_host_dials_again_counts_its_members() -> None:
+    cluster = plain({"h0": 3})
+    cluster.hang_up("h0")
+    ticket = cluster.ask(to=2)
+    cluster.run(0.2)
+    cluster.dial_again("h0")
+    cluster.run(3.0)
+    assert cluster.answers[ticket][0] and len(cluster.running) == 2
+
+
 def test_a_resize_right_after_a_failure_restarts_once() -> None:
     cluster = plain()
     cluster.kill("m1", code=1)

@@ -20,9 +20,14 @@ def usable(host: HostState, state: State, now: float) -> bool:
     return there and not host.leaving and not host.unlisted and host.cooling_until <= now
 
 
-def slots(state: State, now: float) -> int:
-    """How many members there could be if all were started anew."""
-    return sum(host.slots for host in state.hosts.values() if usable(host, state, now))
+def room_for_all(state: State, now: float) -> int:
+    """How many members there could be if all were started anew.
+
+    A host that has hung up is counted with the members it has: it dials again, or is lost soon.
+    """
+    hosts = [state.hosts[member.host] for member in state.members.values()]
+    here = [h for h in hosts if not (h.leaving or h.unlisted or h.cooling_until > now)]
+    return len(free_slots(state, now)) + len(here)
 
 
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:

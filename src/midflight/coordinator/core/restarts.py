@@ -109,7 +109,7 @@ def resize(draft: Draft, request: Request) -> None:
     target = target_of(request, state)
     if problem is None and any(member.finished for member in state.members.values()):
         problem = "some members have finished already"
-    room = hosts.slots(state, draft.now)
+    room = hosts.room_for_all(state, draft.now)
     if problem is None and target > room and request.origin != "notice":
         capacity = hosts.describe_capacity(state, draft.now)
         problem = f"no room for {counted(target, 'member')} ({capacity})"
