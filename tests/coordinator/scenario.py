@@ -233,7 +233,7 @@ class FakeCluster:
 
     def _must_wait(self, command: do.Command) -> bool:
         match command:
-            case do.Tell(durable=True) | do.Start() | do.Answer():
+            case do.Tell(durable=True) | do.Stop(durable=True) | do.Start() | do.Answer():
                 return True
             case do.Tell():
                 return any(isinstance(held, do.Tell) for held in self._held)

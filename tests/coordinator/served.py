@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -16,6 +17,7 @@ from midflight.protocol.job import JobSpec
 from midflight.protocol.wire import AsyncWire, dial
 
 SECRET = b"the secret of this run"
+PORTS = itertools.count(20_001)  # one more each time
 
 
 class FakeSaving:
@@ -125,6 +127,6 @@ async def next_of(wire: AsyncWire, kind: Any, seconds: float = 5.0) -> Any:
         while True:
             message = await wire.receive()
             if isinstance(message, say.FindPort):
-                wire.send(say.PortFound(29999))
+                wire.send(say.PortFound(next(PORTS)))
             if isinstance(message, kind):
                 return message

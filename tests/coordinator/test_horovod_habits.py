@@ -3,7 +3,7 @@
 import pytest
 
 from midflight.coordinator.core import events
-from midflight.coordinator.core.state import Ended
+from midflight.coordinator.core.state import Ended, Mode
 from tests.coordinator.scenario import FakeCluster
 
 HOSTS = {"h0": 2, "h1": 1}
@@ -44,6 +44,16 @@ def test_a_process_that_was_first_seen_to_be_gone_is_told_of_with_its_exit_code(
     assert cluster.state.first_failure == Ended("h0", 1, -9, rank=1)
     cluster.handle(events.Exited(cluster.now, "m1", 3, ""))
     assert cluster.state.first_failure == Ended("h0", 1, 3, rank=1)
+
+
+def test_a_job_of_fixed_size_does_not_fail_because_its_processes_were_told_to_end() -> None:
+    cluster = FakeCluster({"h0": 1, "h1": 1}, np=1, fixed_size=True, start_timeout=5.0)
+    cluster.uses_midflight = False
+    cluster.run_until(lambda: cluster.state.mode is Mode.RESTART)
+    cluster.client(events.HostNoticed, "h0", 30.0)
+    cluster.run(3.0)
+    assert cluster.ended is None
+    assert [cluster.members[name].host for name in cluster.running] == ["h1"]
 
 
 def test_a_job_of_fixed_size_succeeds_like_any_other() -> None:

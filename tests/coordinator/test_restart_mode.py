@@ -81,10 +81,30 @@ def test_a_member_that_is_killed_may_take_all_others_with_it() -> None:
     cluster.run(0.1)
     cluster.kill("m0", "m2", code=1, tail="RuntimeError: Connection closed by peer\n")
     cluster.run(1.0)
-    assert cluster.ended is None
+    assert cluster.ended is None and cluster.state.resets == 1
     assert cluster.running == ["m3", "m4", "m5"]
     exit_all(cluster, 1)
     assert cluster.ended is not None, "this time nobody was killed"
+
+
+def test_the_job_does_not_succeed_because_the_others_end_right_after_a_failure() -> None:
+    cluster = plain()
+    cluster.kill("m1", code=1, tail="OSError: no space left\n")
+    cluster.kill("m0", "m2", code=0)
+    cluster.run(2.0)
+    assert cluster.ended is not None and cluster.ended[0] == 1
+    assert "m1: exit code 1: OSError: no space left" in cluster.ended[1]
+
+
+def test_the_loss_of_a_host_where_all_have_finished_restarts_nobody() -> None:
+    cluster = plain()
+    cluster.kill("m2", code=0)
+    cluster.kill_agent("h1")
+    cluster.run(10.0)
+    assert cluster.running == ["m0", "m1"]
+    cluster.kill("m0", "m1", code=0)
+    cluster.run(1.0)
+    assert cluster.ended == (0, "")
 
 
 def test_a_connection_that_breaks_restarts_nobody_if_its_agent_dials_again() -> None:
@@ -148,6 +168,33 @@ def test_a_resize_that_does_not_fit_is_refused_and_nothing_is_stopped() -> None:
     cluster.run(1.0)
     assert "no room for 8 members" in cluster.answers[ticket][1]
     assert cluster.running == ["m0", "m1", "m2"]
+
+
+def test_a_resize_to_the_size_it_has_restarts_nobody() -> None:
+    cluster = plain()
+    ticket = cluster.ask(to=3)
+    cluster.run(3.0)
+    assert cluster.answers[ticket] == (True, "the job has 3 members already")
+    assert cluster.running == ["m0", "m1", "m2"]
+
+
+def test_a_resize_that_needs_the_slots_of_a_lost_host_is_refused() -> None:
+    cluster = plain({"h0": 2, "h1": 1}, np=2)
+    cluster.kill_agent("h0")
+    cluster.run_until(lambda: cluster.state.suspicion is not None)
+    ticket = cluster.ask(to=3)
+    cluster.run(0.2)
+    assert "no room for 3 members" in cluster.answers[ticket][1]
+
+
+def test_a_resize_while_a_host_dials_again_counts_its_members() -> None:
+    cluster = plain({"h0": 3})
+    cluster.hang_up("h0")
+    ticket = cluster.ask(to=2)
+    cluster.run(0.2)
+    cluster.dial_again("h0")
+    cluster.run(3.0)
+    assert cluster.answers[ticket][0] and len(cluster.running) == 2
 
 
 def test_a_resize_right_after_a_failure_restarts_once() -> None:

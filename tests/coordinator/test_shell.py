@@ -160,6 +160,59 @@ def test_the_end_takes_the_agents_down_and_carries_the_exit_code() -> None:
     run(story)
 
 
+def test_agents_are_told_of_the_end_when_the_store_knows_of_it() -> None:
+    """They end then, and nobody else could tell a successor how their members ended."""
+
+    async def story(it: Served) -> None:
+        agent = await it.agent("h0", 4)
+        await it.until(lambda: "h0" in it.shell.state.hosts)
+        it.saving.open.clear()
+        it.shell.dispatch(events.StopAsked(now(), "interrupted", 130))
+        assert await nothing(agent, say.Shutdown)
+        it.saving.open.set()
+        await next_of(agent, say.Shutdown)
+        assert it.saving.saved[-1].phase is Phase.FAILED
+        agent.close()
+
+    run(story)
+
+
+def test_a_store_that_is_away_does_not_keep_the_agents_from_ending() -> None:
+    async def story(it: Served) -> None:
+        agent = await it.agent("h0", 4)
+        await it.until(lambda: "h0" in it.shell.state.hosts)
+        it.saving.errors = [StoreUnavailable("the leader is lost")] * 10
+        it.shell.dispatch(events.StopAsked(now(), "interrupted", 130))
+        await next_of(agent, say.Shutdown)
+        assert it.saving.errors
+        agent.close()
+
+    run(story)
+
+
+def test_processes_are_started_though_the_agent_that_was_asked_for_a_port_hangs_up() -> None:
+    async def story(it: Served) -> None:
+        first, second = await it.agent("h0", 1), await it.agent("h1", 1)
+        while not isinstance(await first.receive(), say.FindPort):
+            continue
+        first.abort()
+        await next_of(second, say.StartMember)
+
+    run(story, np=2)
+
+
+def test_who_is_started_again_is_told_of_the_port_where_the_others_are() -> None:
+    async def story(it: Served) -> None:
+        first, second = await it.agent("h0", 1), await it.agent("h1", 1)
+        port = (await next_of(first, say.StartMember)).environment["MASTER_PORT"]
+        second.abort()
+        await it.until(lambda: "h1" not in it.shell.peers.agents)
+        again = await next_of(await it.agent("h1", 1), say.StartMember)
+        assert (again.environment["MASTER_PORT"], again.environment["RANK"]) == (port, "1")
+
+    run(story, np=2)
+
+
 def test_requests_are_answered_when_the_job_ends() -> None:
     async def story(it: Served) -> None:
         agent = await it.agent("h0", 1)

@@ -404,6 +404,26 @@ def test_a_restart_of_such_a_script_is_carried_through() -> None:
     assert len(cluster.running) == 2
 
 
+def test_nobody_is_stopped_before_the_store_knows_of_the_restart() -> None:
+    """Its successor would take the ends of all for a failure, and might have no more to spare."""
+    cluster = FakeCluster({"h0": 1}, np=2, min_np=1, max_restarts=0, last_call=1.0)
+    cluster.uses_midflight = False
+    cluster.run_until(lambda: len(cluster.running) == 1)
+    cluster.run(31.0)
+    cluster.store_works = False
+    cluster.add_host("h1", 1)
+    cluster.run(1.0)
+    cluster.hang_up("h0")
+    cluster.dial_again("h0")
+    cluster.run(3.0)
+    assert cluster.phase is Phase.RESTARTING and cluster.running == ["m0"]
+    cluster.restart()
+    cluster.store_works = True
+    cluster.run(5.0)
+    assert cluster.ended is None and cluster.state.resets == 0
+    assert len(cluster.running) == 2
+
+
 @pytest.mark.parametrize("known_to_agent", [True, False])
 def test_what_nobody_knows_is_stopped_or_sent_away(known_to_agent: bool) -> None:
     cluster = started(HOSTS, np=2)

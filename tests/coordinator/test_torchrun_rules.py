@@ -199,6 +199,37 @@ def test_a_node_that_died_with_the_coordinator_excuses_those_who_fail_with_it() 
     assert {cluster.members[name].host for name in cluster.running} == {"h1"}
 
 
+def test_a_node_whose_agent_was_replaced_at_once_is_no_failure() -> None:
+    cluster = launched(nodes("h0", "h1", np=4, max_np=4), 4).run(31.0)
+    cluster.kill_agent("h1")
+    cluster.add_host("h1", 2)
+    cluster.run(3.0)
+    assert cluster.ended is None and cluster.state.resets == 0
+    assert len(cluster.running) == 4 and "m3" not in cluster.running
+
+
+def test_its_members_are_known_to_be_gone_as_soon_as_it_joins() -> None:
+    """Those that fail because of them are told of at the same moment."""
+    cluster = launched(nodes("h0", "h1", np=4, max_np=4), 4).run(31.0)
+    cluster.kill_agent("h1")
+    cluster.settle()
+    cluster.handle(events.HostJoined(cluster.now, "h1", 2, "h1", ()))
+    cluster.kill("m0", "m1", code=1)
+    cluster.run(0.5)
+    assert cluster.state.resets == 0 and cluster.phase is not Phase.FAILED
+
+
+def test_nor_if_the_coordinator_was_replaced_as_well() -> None:
+    cluster = launched(nodes("h0", "h1", np=4, max_np=4), 4).run(31.0)
+    cluster.kill_agent("h1")
+    cluster.restart()
+    cluster.kill("m0", "m1", code=1)  # their collectives broke
+    cluster.run(0.5)
+    cluster.add_host("h1", 2)
+    cluster.run(3.0)
+    assert cluster.ended is None and cluster.state.resets == 0
+
+
 def test_a_node_that_leaves_soon_after_the_start_has_its_workers_stopped_in_good_order() -> None:
     cluster = launched(nodes("h0", "h1"), 4)
     assert cluster.state.mode is Mode.UNKNOWN, "nobody has called Midflight so far"

@@ -9,13 +9,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
+from midflight.errors import (
+    ConnectionLost,
+    FrameForged,
+    HandshakeRefused,
+    ProtocolError,
+    Unreachable,
+)
 from midflight.protocol import wire
-from midflight.protocol.handshake import VERSION
+from midflight.protocol.handshake import DIALLER, VERSION, Session
 from midflight.protocol.messages import (
     Beat,
     Challenge,
     Dismiss,
+    Hello,
     KeySet,
     Refused,
     StatusRequested,
@@ -94,6 +101,18 @@ def test_a_frame_that_is_too_large_is_refused_by_its_announcement(
     line, other = pair
     other.send(struct.pack(">I", 1 << 30))
     with pytest.raises(ProtocolError, match="1073741824 bytes was announced, more than 4096"):
+        line.receive()
+
+
+def test_a_length_that_was_changed_on_the_way_costs_the_connection_and_no_more(
+    pair: tuple[SyncWire, socket.socket],
+) -> None:
+    """Nobody who knows the secret announces so much: it is no misunderstanding, to be given up."""
+    line, other = pair
+    said = Session(Challenge(VERSION, "1"), Hello(VERSION, "member", "m0", "2", ""))
+    line.protection.start(said, SECRET, DIALLER)
+    other.send(struct.pack(">I", 1 << 30))
+    with pytest.raises(FrameForged, match=r"more than 4194304: somebody on the way"):
         line.receive()
 
 

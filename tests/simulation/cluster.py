@@ -14,10 +14,13 @@ from midflight.runtime.data.plan import Plan
 from tests.simulation.faults import FATAL, PATIENT, SHORT_TIMEOUT, Fault, Strikes, choose
 from tests.simulation.group import Fabric
 from tests.simulation.head import PORT, Keeper
+from tests.simulation.last_moments import choose_last_moment
 from tests.simulation.loop import START, Process, SimLoop, Stalled
 from tests.simulation.machines import Host, installed, start_training
 from tests.simulation.member import SECRET, Script, Training
 from tests.simulation.network import Network
+from tests.simulation.plain import Habits, Rendezvous, choose_habits
+from tests.simulation.restarts import Restarts
 from tests.simulation.store import SimStore
 from tests.simulation.witness import Witness, expected_weights
 
@@ -80,13 +83,19 @@ class Cluster:
     def __init__(self, seed: int, faults: list[Fault] | None = None) -> None:
         rng = random.Random(seed)
         setup = choose_setup(rng)
-        chosen = choose(rng, random.Random(f"{seed} more"))
+        habits = random.Random(f"{seed} script")
+        self.habits: Habits | None = choose_habits(habits)
+        chosen = choose(rng, random.Random(f"{seed} more"), random.Random(f"{seed} frames"))
+        if self.habits is not None and (last := choose_last_moment(habits)) is not None:
+            chosen.append(Fault(0.0, *last, seconds=0.0))
         self.faults = chosen if faults is None else faults
         self.loop = SimLoop()
         tails = random.Random(f"{seed} tail").choice((0.0, 0.0, 2.5 * setup.spec.grace))
         self.spec, self.script = setup.spec, replace(setup.script, tail_seconds=tails)
         if any(fault.kind in PATIENT for fault in self.faults):
             self.spec = replace(self.spec, elastic_timeout=SHORT_TIMEOUT)
+        if self.habits is not None:
+            self.spec = _ruled_by(self.habits, self.spec)
         self.address = f"head:{PORT}"
         self.network = Network(self.loop, random.Random(f"{seed} network"), setup.latency)
         self.loop.network = self.network
@@ -99,14 +108,22 @@ class Cluster:
             lambda name: self.trainings[name].has_moved(),
         )
         self.store = SimStore()
-        self.witness = Witness(
-            lambda: self.loop.now, expected_weights(setup.script.plan, setup.script.epochs)
-        )
+        expected = expected_weights(setup.script.plan, setup.script.epochs)
+        self.steps_wanted = len(expected) - 1
+        self.witness = Witness(lambda: self.loop.now, expected)
         self.witness.is_well = self._is_well
         self.witness.step_seconds = setup.script.step_seconds
         self.hosts = [Host(self, f"h{n}", slots) for n, slots in enumerate(setup.slots)]
         self.members: dict[int, Process] = {}
+        self.processes: dict[str, Process] = {}  # the same, by name
         self.trainings: dict[str, Training] = {}
+        self.rendezvous = Rendezvous(self)
+        self.restarts = Restarts(self)
+        if self.habits is not None:
+            self.witness.also = self.restarts.decided
+            self.witness.numbers_count = False
+        self.felled: set[str] = set()  # members that a fault has ended
+        self.deaths: list[str] = []  # of any process, by a fault
         self.clients: list[Process] = []
         self.keeper: Keeper
         self.newcomers_differ = False  # their scripts ask for other data
@@ -116,25 +133,40 @@ class Cluster:
         self.excused = False
         self.patience = GO_ON_SECONDS
         self.wishes = 0  # for another size: requests, and notices
+        self.wished_at = 0.0  # the last of them
+        self.asked: list[int] = []  # sizes, but for those that were refused
+        self.stopped = False  # by somebody
         self.wanted_still: int | None = None  # after a request that was refused
         self._troubled: dict[str, int] = {}  # hosts and processes, and how many faults last
         self._troubled_at: dict[str, float] = {}
+        self._silent_at: dict[str, float] = {}
 
     def describe(self) -> str:
         spec, script = self.spec, self.script
-        return (
+        return self._describe_rules() + (
             f"hosts with {' '.join(str(h.slots) for h in self.hosts)} slots, -np {spec.np}, "
             f"--min-np {spec.min_np}, steps of {script.step_seconds:g} s, the state takes "
             f"{script.transfer_seconds:g} s, {script.prefetched} steps are loaded ahead"
         )
 
+    def _describe_rules(self) -> str:
+        return "" if self.habits is None else f"a script without Midflight, {self.habits}, "
+
     # --- the operating system -------------------------------------------------------------------
 
     def start_member(self, environment: Mapping[str, str], host: str) -> Process:
         process = start_training(self, environment, host)
-        self.members[process.pid] = process
+        self._check_slot(process, environment)
+        self.members[process.pid] = self.processes[process.name] = process
         process.on_end.append(lambda _: self._notice_over(host))
         return process
+
+    def _check_slot(self, process: Process, environment: Mapping[str, str]) -> None:
+        """Whoever had the slot before has ended."""
+        process.slot = environment["MIDFLIGHT_SLOT"]
+        for other in self.processes_on(process.host):
+            if other.slot == process.slot:
+                self.witness.find(f"{process.name} is started beside {other.name} in one slot")
 
     def _notice_over(self, host: str) -> None:
         """An agent whose notice is over ends its members; the time was too short, perhaps."""
@@ -164,6 +196,11 @@ class Cluster:
         """The size that the coordinator wants the job to have, if there is one."""
         return None if self.keeper.shell is None else self.keeper.shell.state.wanted
 
+    def wish(self) -> None:
+        """Somebody wants another size."""
+        self.wishes += 1
+        self.wished_at = self.loop.now
+
     # --- who is disturbed by faults -------------------------------------------------------------
 
     def disturb(self, *names: str) -> None:
@@ -180,6 +217,21 @@ class Cluster:
             for name in names:
                 self._troubled[name] -= 1
             self.disturb(*names)
+            self.silence(*names)
+
+    def silence(self, *names: str) -> None:
+        """They may not have been heard for a while."""
+        for name in names:
+            self._silent_at[name] = self.loop.now
+
+    def was_silent(self, *names: str) -> bool:
+        """Whether that was so lately, for any of them."""
+        ago = (self.loop.now - self._silent_at.get(name, 0.0) for name in names)
+        return min(ago) <= CALM_SECONDS or any(self._troubled.get(name) for name in names)
+
+    def is_calm(self, *names: str) -> bool:
+        """Whether no fault has concerned any of these lately."""
+        return all(map(self._is_calm, names))
 
     def _is_calm(self, name: str) -> bool:
         long_ago = self.loop.now - self._troubled_at.get(name, 0.0) > CALM_SECONDS
@@ -187,11 +239,11 @@ class Cluster:
 
     def _is_well(self, member: str) -> bool:
         """Whether a member's process runs, and nothing has kept it from being heard lately."""
-        training = self.trainings.get(member)
-        if training is None or not training.process.alive or training.process.stopped:
+        process = self.processes.get(member)
+        if process is None or not process.alive or process.stopped:
             return False
-        host = training.process.host
-        return all(map(self._is_calm, (member, host, f"agent {host}", "head", "coordinator")))
+        host = process.host
+        return self.is_calm(member, host, f"agent {host}", "head", "coordinator")
 
     def count_holders(self) -> None:
         """After a death: a job of which nobody is left who holds the state may fail."""
@@ -209,13 +261,19 @@ class Cluster:
         process = training.process
         reachable = self.network.reachable("head", process.host) and not process.told_to_end
         reachable = reachable and not self._is_left_behind(training)
-        return reachable and self._is_calm(process.name) and self._is_calm(process.host)
+        return reachable and self.is_calm(process.name, process.host)
 
     def _is_left_behind(self, training: Training) -> bool:
         """Others have gone on to a world without it, and may have completed a step there."""
         name, generation = training.env.member, training.group.generation
         newer = (t.group.world for t in self.trainings.values() if t.group.generation > generation)
         return training.has_left or any(name not in world for world in newer)
+
+    def lose_end(self) -> None:
+        """The agents were told of the end, but the store never was: nobody knows how it was."""
+        if self.habits is not None:
+            self.excused = True
+            self.patience += self.spec.elastic_timeout
 
     def check_memory(self) -> None:
         """What a coordinator keeps for a store that is away does not grow."""
@@ -259,6 +317,9 @@ class Cluster:
     async def _run(self) -> int | None:
         self.keeper = Keeper(self)
         job = self.loop.create_task(self.keeper.keep())
+        if self.habits is not None:
+            watch = self.loop.create_task(self.restarts.watch())
+            job.add_done_callback(lambda _: watch.cancel())
         keepers = [self.loop.create_task(host.keep()) for host in self.hosts]
         strikes = Strikes(self)
         struck = [self.loop.create_task(strikes.strike(fault)) for fault in self.faults]
@@ -302,17 +363,29 @@ class Cluster:
         witness.say(f"the job ends with {job.result()} after {witness.steps} steps")
         in_vain = witness.notice_in_vain or self._is_without_fitting_newcomers
         excused = self.excused or in_vain or self._is_end_unheard
-        if job.result() != 0 and not excused:
+        if self.habits is not None:
+            self._check_restarted(job.result())
+            excused = excused or self.restarts.may_fail()
+        if job.result() != 0 and not excused and not self.stopped:
             witness.find(f"the job fails with {job.result()} although its state was held")
+        finished = any(fault.kind == "late_end" for fault in self.faults)
+        if self.wanted not in (None, self.spec.np, *self.asked) and not finished:
+            witness.find(f"{self.wanted} members are wanted, and nobody was promised so many")
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
             witness.find(f"a resize was said not to be done, and {wanted}")
         self.store.away = False  # the job may have ended meanwhile
         saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
-        if job.result() == 0 and saved is not None and saved.best_step != witness.steps:
+        told = saved is not None and self.habits is None  # how many steps there were
+        if saved is not None and told and job.result() == 0 and saved.best_step != witness.steps:
             witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
-        if job.result() == 0 and not self.is_complete:
+        if job.result() == 0 and not self.is_complete and not self.stopped:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+    def _check_restarted(self, code: int) -> None:
+        self.restarts.check_count()
+        if code == 0 and not self.stopped:
+            self.restarts.check_success()
 
     @property
     def _is_without_fitting_newcomers(self) -> bool:
@@ -332,6 +405,14 @@ class Cluster:
         return self.is_complete and any(
             fault.kind in deadly or fault.seconds > self.spec.grace / 2 for fault in lately
         )
+
+
+def _ruled_by(habits: Habits, spec: JobSpec) -> JobSpec:
+    dialect = habits.dialect
+    if dialect.max_restarts is None:
+        return replace(spec, dialect=dialect)
+    limit = dialect.max_restarts
+    return replace(spec, dialect=dialect, reset_limit=limit, cooldown_min=0.0, cooldown_max=0.0)
 
 
 async def _all(tasks: list["asyncio.Task[None]"]) -> None:

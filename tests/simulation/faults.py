@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from midflight.coordinator.exit_codes import CRASHED
+from tests.simulation.frames import Frames
 from tests.simulation.group import LOOK_SECONDS
-from tests.simulation.head import decide_beside, resize
+from tests.simulation.head import decide_beside, resize, stop
+from tests.simulation.last_moments import LAST_MOMENTS, LastMoments
 from tests.simulation.loop import Process
 from tests.simulation.sequences import Sequences
 
@@ -51,6 +53,10 @@ KINDS = {  # and how often, relative to each other
 }
 SEQUENCES = ("leaver_falls_behind", "leaver_comes_back", "break_while_printing")
 SEQUENCE_SHARE = 0.25  # of all seeds has one, beside what else strikes
+FRAMES = ("repeat_frame", "swap_frames", "drop_frame", "flip_bit")
+FRAME_SHARE = 0.2  # of all seeds has some of these
+MOST_FRAMES = 3
+STOP_SHARE = 0.03  # of all seeds has somebody who stops the job
 DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
 SHORT_TIMEOUT = 10.0
@@ -76,14 +82,27 @@ class Fault:
         return f"{self.kind} {self.victim} at {self.at:.2f} s for {self.seconds:.2f} s"
 
 
-def choose(rng: random.Random, more: random.Random) -> list[Fault]:
-    """`more` decides about sequences, which leave what else a seed does as it is."""
+def choose(rng: random.Random, more: random.Random, frames: random.Random) -> list[Fault]:
+    """`more` decides about sequences, `frames` about frames that are changed, and about stops.
+
+    Neither touches what else a seed does.
+    """
     faults = _choose(rng)
-    alone = any(fault.kind in PATIENT for fault in faults)
-    if more.random() < SEQUENCE_SHARE and not alone:
+    if any(fault.kind in PATIENT for fault in faults):
+        return faults
+    if more.random() < SEQUENCE_SHARE:
         at, kind = more.uniform(2.0, STRIKE_WITHIN), more.choice(SEQUENCES)
         faults.append(Fault(at, kind, more.randrange(1000), 0.0))
+    if frames.random() < FRAME_SHARE:
+        faults += [_change_frame(frames) for _ in range(frames.randint(1, MOST_FRAMES))]
+    if frames.random() < STOP_SHARE:
+        at = frames.uniform(0.5, STRIKE_WITHIN)
+        faults.append(Fault(at, "ask_to_stop", frames.randrange(1000), 0.0))
     return sorted(faults, key=lambda fault: fault.at)
+
+
+def _change_frame(rng: random.Random) -> Fault:
+    return Fault(rng.uniform(0.5, STRIKE_WITHIN), rng.choice(FRAMES), rng.randrange(1000), 0.0)
 
 
 def _choose(rng: random.Random) -> list[Fault]:
@@ -119,8 +138,14 @@ class Strikes:
         """Returns when it is over."""
         await asyncio.sleep(fault.at)
         if not self._cluster.over:
-            strikes = Sequences(self, self._cluster) if fault.kind in SEQUENCES else self
-            await getattr(strikes, fault.kind)(fault)
+            await getattr(self._by(fault.kind), fault.kind)(fault)
+
+    def _by(self, kind: str) -> object:
+        if kind in SEQUENCES:
+            return Sequences(self, self._cluster)
+        if kind in LAST_MOMENTS:
+            return LastMoments(self, self._cluster)
+        return Frames(self, self._cluster) if kind in FRAMES else self
 
     def say(self, text: str) -> None:
         self._cluster.witness.say(f"-- {text}")
@@ -163,22 +188,28 @@ class Strikes:
     async def stop_coordinator(self, fault: Fault) -> None:
         await self.stop(self._coordinator(), fault.seconds)
 
-    async def _kill(self, process: Process | None, code: int = -9) -> None:
+    async def kill(self, process: Process | None, code: int = -9) -> None:
         if process is not None:
             self.say(f"kill {process.name}")
+            self._fell(process)
             with self._cluster.disturbed(process.host, process.name):
                 process.end(code)
             self._cluster.count_holders()
 
+    def _fell(self, process: Process) -> None:
+        self._cluster.deaths.append(process.name)
+        if process.pid in self._cluster.members:
+            self._cluster.felled.add(process.name)
+
     async def kill_member(self, fault: Fault) -> None:
-        await self._kill(self.member(fault))
+        await self.kill(self.member(fault))
 
     async def kill_agent(self, fault: Fault) -> None:
-        await self._kill(self._agent(fault))
+        await self.kill(self._agent(fault))
 
     async def kill_coordinator(self, fault: Fault) -> None:
         """Or it raises what nobody expected."""
-        await self._kill(self._coordinator(), (-9, CRASHED)[fault.victim % 2])
+        await self.kill(self._coordinator(), (-9, CRASHED)[fault.victim % 2])
 
     async def kill_at_callback(self, fault: Fault) -> None:
         """Any process, before one of its next callbacks: at any await."""
@@ -193,6 +224,7 @@ class Strikes:
     def _is_killed(self, process: Process) -> None:
         if process.lives == 0:
             self.say(f"kill {process.name} between two awaits")
+            self._fell(process)
             self._cluster.disturb(process.host, process.name)
             self._cluster.count_holders()
 
@@ -225,12 +257,13 @@ class Strikes:
             async with asyncio.timeout(LONGEST):
                 await decided.wait()
         await asyncio.sleep(fault.victim % 4 * 0.01)
-        await self._kill(self._coordinator())
+        await self.kill(self._coordinator())
 
     async def notice_member(self, fault: Fault) -> None:
         if (process := self.member(fault)) is not None:
             self.say(f"SIGTERM to {process.name}")
-            self._cluster.wishes += 1
+            self._cluster.wish()
+            self._fell(process)
             can_do_without = self._cluster.witness.size > self._cluster.spec.min_np
             process.terminate()
             self._cluster.count_holders()
@@ -255,15 +288,18 @@ class Strikes:
         agent = self._agent(fault)
         if agent is not None and len(left) > 1:
             self.say(f"SIGTERM to {agent.name}")
-            self._cluster.wishes += 1
+            self._cluster.wish()
             agent.terminate()
             for host in left:
                 host.left = host.left or host.agent is agent
 
     async def lose_host(self, fault: Fault) -> None:
-        name, cluster = self._host(fault), self._cluster
-        left = [h for h in cluster.hosts if h.agent and h.agent.alive and h.name != name]
-        if name is None or not left:
+        if (name := self._host(fault)) is not None:
+            self.lose(name)
+
+    def lose(self, name: str) -> None:
+        cluster = self._cluster
+        if not any(h.agent and h.agent.alive and h.name != name for h in cluster.hosts):
             return
         self.say(f"host {name} is lost")
         cluster.network.lose(name)
@@ -323,6 +359,7 @@ class Strikes:
             endpoint = list(network.endpoints)[fault.victim % len(network.endpoints)]
             self.say(f"half open {endpoint.process.name} - {endpoint.peer.process.name}")
             self._cluster.disturb(endpoint.process.name, endpoint.peer.process.name)
+            self._cluster.silence(endpoint.process.name, endpoint.peer.process.name)
             network.make_half_open(endpoint)
 
     async def break_group(self, fault: Fault) -> None:
@@ -409,6 +446,15 @@ class Strikes:
     async def ask_for_size(self, fault: Fault) -> None:
         to = 1 + fault.victim % self._cluster.spec.max_np
         self.ask(to, (2.0, 8.0, 30.0)[fault.victim % 3])
+
+    async def ask_to_stop(self, fault: Fault) -> None:
+        complete = fault.victim % 3 == 0
+        self.say("stop the job, which has done its work" if complete else "stop the job")
+        self._cluster.wish()
+        process = Process(self._cluster.loop, "stop", "head")
+        process.start(lambda: stop(self._cluster, complete))
+        self._cluster.clients.append(process)
+        await asyncio.wait([process.ended], timeout=3 * LONGEST)
 
     def ask(self, to: int, timeout: float) -> None:
         self.say(f"ask for size {to} within {timeout:g} s")

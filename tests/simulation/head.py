@@ -15,7 +15,7 @@ from midflight.coordinator.output import Printer
 from midflight.coordinator.peers import Peers
 from midflight.coordinator.saved_state import Saving, state_key
 from midflight.coordinator.shell import TICK, Shell, now
-from midflight.errors import StoreError, Unreachable
+from midflight.errors import ConnectionLost, StoreError, Unreachable
 from midflight.protocol.messages import ResizeRequested
 from midflight.protocol.wire import AsyncWire, dial
 from midflight.run.coordinator import CoordinatorKeeper
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 PORT = 7000
+STOP_WITHIN = 30.0
 DETECT_SECONDS = 0.05  # for the launcher to see that its child has ended
 
 
@@ -86,6 +87,9 @@ class Keeper(CoordinatorKeeper):
         self.process = Process(self._cluster.loop, "coordinator", "head")
         self.process.start(self._serve)
         code = await self.process.ended
+        store, shell = self._cluster.store, self.shell
+        if (store.away or store.full) and shell is not None and shell.state.phase in OVER:
+            self._cluster.lose_end()
         await asyncio.sleep(DETECT_SECONDS)
         return code
 
@@ -135,9 +139,10 @@ async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
         return await dial(cluster.address, "client", "resize", SECRET)
 
     witness, asked_at = cluster.witness, cluster.loop.now
+    cluster.asked.append(to)
     size = witness.size
     wanted = cluster.wanted
-    cluster.wishes += 1
+    cluster.wish()
     try:
         ended = await CoordinatorClient(call).resize(ResizeRequested(to, 0, 0, (), timeout))
     except Unreachable as error:
@@ -149,5 +154,28 @@ async def resize(cluster: "Cluster", to: int, timeout: float) -> int:
     if ended.ok and to not in since and not by_restart:
         witness.find(f"a resize to {to} is said to be done, and the sizes were {sorted(since)}")
     if not ended.ok:
+        cluster.asked.remove(to)
         cluster.wanted_still = wanted
+    elif by_restart:
+        await cluster.restarts.check_answer(to, asked_at)
+    return 0
+
+
+async def stop(cluster: "Cluster", complete: bool) -> int:
+    """`midflight stop`; whoever has heard it ends the job, with the code that was asked for."""
+
+    async def call() -> AsyncWire:
+        return await dial(cluster.address, "client", "stop", SECRET)
+
+    coordinator = cluster.keeper.process
+    try:
+        await CoordinatorClient(call).stop("enough", complete=complete)
+    except (Unreachable, ConnectionLost) as error:
+        cluster.witness.say(f"stop: nobody answers: {error}")
+        return 1
+    cluster.stopped = True
+    await asyncio.sleep(STOP_WITHIN)
+    well = coordinator is not None and coordinator.alive
+    if well and not cluster.store.away and cluster.is_calm("head", "coordinator"):
+        cluster.witness.find(f"the job runs on {STOP_WITHIN:g} s after it was stopped")
     return 0

@@ -37,6 +37,8 @@ class Process:
         self.on_end: list[Callable[[Process], None]] = []
         self.on_terminate: Callable[[], None] | None = None  # a handler of SIGTERM
         self.told_to_end = False  # by SIGTERM
+        self.slot = ""  # of its host, if it is a member
+        self.parent = PROCESS.get(self)  # whoever started it
         self.kept: list[asyncio.Handle] = []
         self.context = contextvars.Context()
         self.context.run(PROCESS.set, self)

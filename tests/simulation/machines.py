@@ -25,6 +25,7 @@ from tests.simulation.coming import SimTransfer
 from tests.simulation.group import SimGroup
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.member import SECRET, Training
+from tests.simulation.plain import PlainScript
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -168,6 +169,8 @@ def start_training(cluster: "Cluster", environment: Mapping[str, str], host: str
     process = Process(cluster.loop, env.member, host)
 
     async def main() -> int:
+        if cluster.habits is not None:
+            return await PlainScript(environment, env, process, cluster).run()
         training = Training(env, process, cluster)
         cluster.trainings[env.member] = training
         return await training.run()
@@ -187,7 +190,7 @@ def installed(cluster: "Cluster") -> Iterator[None]:
     SimProcesses.cluster = cluster
     replaced: list[tuple[object, str, Callable[..., object] | type]] = [
         (agent_loop, "Processes", SimProcesses),
-        (agent_loop, "_free_port", lambda: 29500),
+        (agent_loop, "_free_port", cluster.rendezvous.free_port),
         (next_world, "Group", partial(make_group, cluster)),
         (next_world, "transfer", SimTransfer),
         (agreement, "transfer", SimTransfer),

@@ -5,21 +5,35 @@ stands for what cannot run here) by what they once did, or by nothing. `bite` ru
 to the first finding.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 from midflight.agent.outbox import Outbox
-from midflight.coordinator.core import arrivals, job_end, leavers, liveness, resize
+from midflight.coordinator import shell
+from midflight.coordinator.core import (
+    arrivals,
+    departures,
+    job_end,
+    leavers,
+    liveness,
+    resize,
+    restarts,
+)
+from midflight.coordinator.core.commands import Start
 from midflight.coordinator.core.departures import KILLED, gone
 from midflight.coordinator.core.draft import Draft
-from midflight.coordinator.core.state import Change, ChangeStage, MemberState
+from midflight.coordinator.core.state import Change, ChangeStage, MemberState, Mode
 from midflight.coordinator.core.switch_step import step_in_flight
 from midflight.coordinator.saved_state import Saving
+from midflight.coordinator.shell import Shell
 from midflight.errors import GivenUp, StoreError, WorldChanged
+from midflight.protocol.handshake import FrameMac
+from midflight.protocol.wire import Protection, body_length
 from midflight.protocol.world import World
 from midflight.run import coordinator as keeper
 from midflight.runtime.membership.member import Membership, Order
@@ -30,7 +44,7 @@ from tests.simulation import member
 from tests.simulation.group import SimGroup
 from tests.simulation.shrinking import Story, run_seed
 
-Patch = tuple[object, str, Callable[..., object]]
+Patch = tuple[object, str, object]
 
 
 @dataclass(frozen=True)
@@ -199,6 +213,61 @@ def _say_once(self: Any) -> None:
     self._sent_characters = self._beats_sent = self._beats_heard = 0
 
 
+def _read_length(self: Any, head: bytes) -> int:
+    """Whatever length is too large is a misunderstanding, and not somebody on the way."""
+    return body_length(head, self.limit) + int(self.tag_size)
+
+
+# --- scripts that never call Midflight ----------------------------------------------------------
+
+_hung_up, _stop, _suspect, _gone = (
+    liveness.host_hung_up,
+    Draft.stop,
+    restarts._suspect,
+    departures.gone,
+)
+
+
+def _hang_up_is_death(draft: Draft, name: str, *, dead: bool) -> None:
+    """Where the members hold no state."""
+    _hung_up(draft, name, dead=dead or draft.state.mode is not Mode.ELASTIC)
+
+
+def _stop_at_once(
+    self: Draft, member: MemberState, grace: float = 0.0, *, durable: bool = False
+) -> None:
+    _stop(self, member, grace)
+
+
+def _excuse_nobody(draft: Draft, detail: str, patience: float, blameless: bool) -> None:
+    own_rules = draft.state.spec.dialect.max_restarts is None
+    _suspect(draft, detail, patience, blameless and not own_rules)
+
+
+def _forget_failures(draft: Draft) -> bool:
+    """Whether all who are left have finished; whoever failed a moment ago does not count."""
+    finished = all(member.finished for member in draft.state.members.values())
+    if finished:
+        draft.set(suspicion=None)
+    return finished
+
+
+async def _new_port(self: Shell, command: Start) -> int:
+    """Each time, and a start is lost if the agent that is asked hangs up."""
+    first = command.world.members[0].host if command.world else ""
+    try:
+        async with asyncio.timeout(5.0):
+            return await self.peers.find_port(first)
+    except TimeoutError:
+        return 29500
+    except KeyError:
+        raise asyncio.CancelledError from None
+
+
+def _gone_by_itself(*args: Any, blameless: bool = False) -> None:
+    _gone(*args)
+
+
 MUTATIONS = {
     "pause": Mutation(
         "A paused or cut-off coordinator gives everybody up",
@@ -289,5 +358,41 @@ MUTATIONS = {
     ),
     "outbox": Mutation(
         "An agent's outbox says nothing again", ((Outbox, "reconnected", _say_once),)
+    ),
+    "hang_up": Mutation(
+        "A broken connection of an agent counts as the death of its members",
+        ((liveness, "host_hung_up", _hang_up_is_death),),
+    ),
+    "stop": Mutation(
+        "Members are stopped before the store knows that they are to be restarted",
+        ((Draft, "stop", _stop_at_once),),
+    ),
+    "end": Mutation(
+        "Agents are told of the end before the store is", ((shell, "STORE_FIRST", 0.0),)
+    ),
+    "port": Mutation(
+        "Members that are started again are to meet elsewhere than the others",
+        ((Shell, "_port", _new_port),),
+    ),
+    "killed": Mutation(
+        "A job fails if one is killed and the others fail because of that",
+        ((restarts, "_suspect", _excuse_nobody),),
+    ),
+    "success": Mutation(
+        "A job succeeds if the others end right after a failure",
+        ((restarts, "_all_finished", _forget_failures),),
+    ),
+    "finished": Mutation(
+        "The loss of a host where all have finished restarts the others",
+        ((departures, "_has_ended", lambda *_: False),),
+    ),
+    "replaced": Mutation(
+        "An agent that is replaced at once counts as a failure of its members",
+        ((departures, "gone", _gone_by_itself),),
+    ),
+    "mac": Mutation("Frames are believed without a MAC", ((FrameMac, "check", _nothing),)),
+    "length": Mutation(
+        "A member gives up if the length of a frame was changed on the way",
+        ((Protection, "rest_length", _read_length),),
     ),
 }

@@ -4,6 +4,7 @@ Bytes arrive in order, after a delay. Between hosts that are cut off from each o
 TCP would send them again; a connection that is half open loses them, and nobody is told. The kernel
 of a host goes on while a process is stopped: connections are accepted and bytes arrive, only nobody
 reads them. When a process ends its kernel closes its connections, unless the host itself is lost.
+Between two hosts somebody may change frames (`frames`).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from typing import Any
 
 from tests.simulation.loop import PROCESS, Process, SimLoop
 
+HELLO, WELCOME = 1, 2  # frames of the handshake: of the one who dials, and of the other
 SYN_AGAIN = 0.2  # seconds between two attempts of the kernel to reach a host
 _KERNEL = contextvars.Context()
 
@@ -52,6 +54,7 @@ class Network:
         listener, make = self._listeners[host, port]
         ours, theirs = Endpoint(self, process), Endpoint(self, listener)
         ours.peer, theirs.peer = theirs, ours
+        ours.bare, theirs.bare = HELLO, WELCOME
         theirs.begin(make)
         protocol = ours.protocol = factory()
         protocol.connection_made(ours)
@@ -154,6 +157,8 @@ class Endpoint(asyncio.Transport):
         self.silent = False  # half open
         self.held = False  # what it sends is late, as if packets were lost and sent again
         self.waiting: list[tuple[str, bytes]] = []  # the hosts are cut off
+        self.bare = 0  # so many frames more that it sends have no MAC
+        self.change: Callable[[bytes], list[bytes]] | None = None  # what is done to its frames
         self._closing = False
         self._lost = False
         self._reading = True
@@ -217,9 +222,17 @@ class Endpoint(asyncio.Transport):
             return (self.process.host, self.process.pid)
         return default
 
+    @property
+    def is_protected(self) -> bool:
+        return self.bare == 0
+
     def write(self, data: Any) -> None:
-        if not self._closing and self.process.alive:
-            self._network.send(self, "data", bytes(data))
+        """The wire writes a frame at a time."""
+        if self._closing or not self.process.alive:
+            return
+        self.bare = max(0, self.bare - 1)
+        for frame in [bytes(data)] if self.change is None else self.change(bytes(data)):
+            self._network.send(self, "data", frame)
 
     def writelines(self, list_of_data: Any) -> None:
         self.write(b"".join(list_of_data))

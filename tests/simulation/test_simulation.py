@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from tests.simulation.faults import PATIENT, SEQUENCES, Fault, choose
+from tests.simulation.faults import FRAMES, PATIENT, SEQUENCES, Fault, choose
 from tests.simulation.mutations import MUTATIONS, bite
+from tests.simulation.plain import choose_habits
 from tests.simulation.shrinking import run_seed, shrink, tell
 
 
@@ -22,17 +23,28 @@ def test_a_seed_is_the_same_story_every_time() -> None:
     assert run_seed(3) == run_seed(3)
 
 
-def test_a_sequence_leaves_the_other_faults_of_a_seed_as_they_are() -> None:
+def test_sequences_and_changed_frames_leave_the_other_faults_of_a_seed_as_they_are() -> None:
     for seed in range(20):
-        chosen = [choose(random.Random(seed), random.Random(more)) for more in range(20)]
+        chosen = [
+            choose(random.Random(seed), random.Random(more), random.Random(more))
+            for more in range(20)
+        ]
         kinds = {fault.kind for faults in chosen for fault in faults}
-        assert bool(kinds & {*SEQUENCES}) is not bool(kinds & {*PATIENT})  # those strike alone
-        others = {tuple(f for f in faults if f.kind not in SEQUENCES) for faults in chosen}
+        alone = bool(kinds & {*PATIENT})
+        assert bool(kinds & {*SEQUENCES}) is bool(kinds & {*FRAMES}) is not alone
+        added = (*SEQUENCES, *FRAMES, "ask_to_stop")
+        others = {tuple(f for f in faults if f.kind not in added) for faults in chosen}
         assert len(others) == 1
 
 
-def test_a_job_without_faults_trains_every_sample_and_succeeds() -> None:
-    outcome = run_seed(7, ()).outcome
+CALLS_MIDFLIGHT, DOES_NOT = 7, 3  # seeds
+
+
+@pytest.mark.parametrize("seed", [CALLS_MIDFLIGHT, DOES_NOT])
+def test_a_job_without_faults_trains_every_sample_and_succeeds(seed: int) -> None:
+    habits = choose_habits(random.Random(f"{seed} script"))
+    assert (habits is None) is (seed == CALLS_MIDFLIGHT)
+    outcome = run_seed(seed, ()).outcome
     assert outcome.code == 0 and not outcome.findings and not outcome.excused
 
 

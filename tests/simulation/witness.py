@@ -68,6 +68,8 @@ class Witness:
         self.sizes: list[tuple[float, int]] = []  # of the worlds, since when
         self.step_seconds = 0.0
         self.is_well: Callable[[str], bool] = lambda member: False
+        self.numbers_count = True  # else a world may be announced to nobody before it is saved
+        self.also: Callable[[State, State], None] = lambda before, after: None  # looks on
 
     @property
     def size(self) -> int:
@@ -97,6 +99,9 @@ class Witness:
         newer = [g for g in self._begun_in if g > generation]
         if newer and step > first + 1 and step > min(self._begun_in[g] for g in newer):
             self.find(f"{member} trains on in generation {generation} beside {max(newer)}")
+        self.trained(step)
+
+    def trained(self, step: int) -> None:
         if step > self.steps:
             self.steps, self.moved_at = step, self._now()
 
@@ -130,6 +135,7 @@ class Witness:
             self._published(after.change)
         if after.world != before.world and after.world is not None:
             self._new_world(after.world)
+        self.also(before, after)
         if after.phase in OVER or before.phase in OVER:
             return
         for name in before.members.keys() - after.members.keys():
@@ -147,6 +153,6 @@ class Witness:
     def _new_world(self, world: World) -> None:
         self.say(f"world {world.generation}: {' '.join(world.names)}")
         self.sizes.append((self._now(), world.size))
-        if world.generation < self._generation:
+        if world.generation < self._generation and self.numbers_count:
             self.find(f"world {world.generation} comes after {self._generation}")
         self._generation = world.generation

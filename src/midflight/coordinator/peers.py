@@ -41,7 +41,8 @@ class Peers:
         self._kept.pop(name, None)
         self._kept_more.set()  # nobody waits for it any longer
         for future in self._ports.pop(name, []):
-            future.cancel()
+            if not future.done():
+                future.set_exception(KeyError(name))
         if not self.agents:
             self._no_agents.set()
         return True
@@ -95,6 +96,7 @@ class Peers:
         return []
 
     async def find_port(self, host: str) -> int:
+        """Raises KeyError if there is no agent, or it hangs up."""
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not self.tell_agent(host, FindPort()):
             raise KeyError(host)

@@ -40,7 +40,9 @@ from midflight.protocol.world import World
 
 TICK = 0.1
 LAST_SAVE_SECONDS = 60.0  # for the store to take the end of the job
+STORE_FIRST = 1.0  # so long, the agents are not told of the end before the store is
 PORT_SECONDS = 5.0
+ANY_PORT = 29500  # torch's own default
 
 
 class Shell:
@@ -61,6 +63,8 @@ class Shell:
         self._hosts_heard: set[str] = set()
         self._changed = asyncio.Event()
         self._one_save = asyncio.Lock()
+        self._one_port = asyncio.Lock()
+        self._ports: dict[str, int] = {}  # where each of the processes started last meets the rest
         self._saved = durable(state)
         self._held: list[tuple[int, do.Command]] = []
         self._round = 0
@@ -109,6 +113,8 @@ class Shell:
         match command:
             case do.Tell(durable=durable):
                 return durable or any(isinstance(held, do.Tell) for _, held in self._held)
+            case do.Stop(durable=durable):
+                return durable
             case do.Start() | do.Answer():  # a name that was given out must not be given again
                 return True
             case _:
@@ -233,23 +239,36 @@ class Shell:
             self.peers.tell_agent(member.host, message)
 
     async def _port(self, command: do.Start) -> int:
-        """A free port on the host of rank 0, for scripts that rendezvous by themselves."""
-        if self.state.mode is Mode.ELASTIC:
-            return 29500  # nobody will use it
-        first = command.world.members[0].host if command.world else ""
+        """A free port on the host of rank 0, for scripts that rendezvous by themselves.
+
+        If some of a world have been told of one, so are those that are started again.
+        """
+        world = command.world
+        if self.state.mode is Mode.ELASTIC or world is None:
+            return ANY_PORT  # nobody will use it
+        async with self._one_port:
+            known = (self._ports[name] for name in world.names if name in self._ports)
+            port = next(known, None) or await self._free_port(world.members[0].host)
+            self._ports = dict.fromkeys(world.names, port)
+        return port
+
+    async def _free_port(self, host: str) -> int:
         try:
             async with async_timeout.timeout(PORT_SECONDS):
-                return await self.peers.find_port(first)
+                return await self.peers.find_port(host)
         except (TimeoutError, KeyError):
-            return 29500
+            return ANY_PORT
 
     async def _end(self, code: int, reason: str) -> None:
+        """The store first: agents that have ended tell no successor how their members did."""
+        saved = asyncio.get_running_loop().create_task(self._save_the_end())
+        await asyncio.wait([saved], timeout=STORE_FIRST)
         grace = 1.0 if code == 0 else 2.0
         self.peers.tell_all_agents(Shutdown(grace, reason or "the job is complete", code))
         with contextlib.suppress(TimeoutError):
             async with async_timeout.timeout(AGENTS_LEAVE):
                 await self.peers.agents_gone()
-        await self._save_the_end()
+        await saved
         self._finish(code)
 
     async def _save_the_end(self) -> None:

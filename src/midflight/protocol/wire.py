@@ -15,7 +15,13 @@ import zlib
 
 from midflight import async_timeout
 from midflight.deadlines import HANDSHAKE
-from midflight.errors import ConnectionLost, HandshakeRefused, ProtocolError, Unreachable
+from midflight.errors import (
+    ConnectionLost,
+    FrameForged,
+    HandshakeRefused,
+    ProtocolError,
+    Unreachable,
+)
 from midflight.protocol import codec
 from midflight.protocol.handshake import (
     COORDINATOR,
@@ -125,8 +131,16 @@ class Protection:
         return _expand(body)
 
     def rest_length(self, head: bytes) -> int:
-        """How much follows the length of a frame."""
-        return body_length(head, self.limit) + self.tag_size
+        """How much follows the length of a frame.
+
+        No MAC covers a length until the whole frame is there: one that is too large was changed.
+        """
+        try:
+            return body_length(head, self.limit) + self.tag_size
+        except ProtocolError as error:
+            if self._received is None:
+                raise
+            raise FrameForged(f"{error}: somebody on the way changed its length") from None
 
 
 class AsyncWire:

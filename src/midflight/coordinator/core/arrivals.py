@@ -16,7 +16,7 @@ from midflight.coordinator.core import (
     startup,
 )
 from midflight.coordinator.core.commands import Stop
-from midflight.coordinator.core.departures import KILLED, gone
+from midflight.coordinator.core.departures import KILLED, found_gone, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.restarts import STOP_GRACE
 from midflight.coordinator.core.state import OVER, TRAINING, ChangeStage, Mode, Phase, Stage
@@ -32,15 +32,18 @@ def host_joined(draft: Draft, event: events.HostJoined) -> None:
         else:
             draft.set_member(item.member, pid=item.pid)
             if draft.state.phase is Phase.RESTARTING:
-                draft.stop(draft.state.members[item.member], STOP_GRACE)
+                draft.stop(draft.state.members[item.member], STOP_GRACE, durable=True)
     absent = [
         member
         for member in draft.state.members.values()
         if member.host == event.host and member.name not in running
     ]
     started = [m for m in absent if m.pid or m.name in event.ended]
-    for member in started:  # the agent says how it ended, if it remembers
-        draft.probe(member)
+    for member in started:
+        if member.connected or member.name in event.ended:  # the agent says how it ended
+            draft.probe(member)
+        else:  # that agent was started after its death: the host failed, and not the script
+            found_gone(draft, member, blameless=True)
     _start_again(draft, [member.name for member in absent if member not in started])
 
 

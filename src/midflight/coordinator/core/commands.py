@@ -1,8 +1,9 @@
 """What the coordinator wants done, in the imperative. The shell carries it out, in order.
 
 `Tell` with `durable` set waits until the state is in the store: a world that nobody could look up
-must not be announced. So do `Start` (a name must never be given out twice) and `Answer`. What
-members are told stays in order: nothing overtakes a `Tell` that waits.
+must not be announced. So does a `Stop` (all are to be started again, and their ends are no
+failures), and so do `Start` (a name must never be given out twice) and `Answer`. What members are
+told stays in order: nothing overtakes a `Tell` that waits.
 """
 
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Stop:
     member: str
     host: str
     grace: float
+    durable: bool = False
 
 
 @dataclass(frozen=True)

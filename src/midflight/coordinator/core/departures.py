@@ -41,10 +41,12 @@ def gone(
     torchrun counts failures, but no change of the membership; Midflight's own limit counts both.
     """
     blameless = blameless and draft.state.spec.dialect.max_restarts is not None
-    lost = [draft.state.members[name] for name in names if name in draft.state.members]
+    known = [draft.state.members[name] for name in names if name in draft.state.members]
+    lost = [member for member in known if code == 0 or not _has_ended(draft.state, member)]
     if not lost:
         return
-    if draft.state.spec.dialect.fixed_size and code != 0 and draft.state.phase not in OVER:
+    told_to = draft.state.phase in (*OVER, Phase.RESTARTING)
+    if draft.state.spec.dialect.fixed_size and code != 0 and not told_to:
         culprit = cause(draft.state, lost[0], draft.now)
         code = code if culprit is lost[0] else KILLED
         draft.set(first_failure=draft.state.first_failure or ended(draft.state, culprit, code))
@@ -77,6 +79,22 @@ def cause(state: State, member: MemberState, now: float) -> MemberState:
         if m.joined and not (m.connected or m.finished) and now - m.heard_at < _JUST_BEFORE
     ]
     return min([member, *hung_up], key=lambda m: now if m.connected else m.heard_at)
+
+
+def found_gone(draft: Draft, member: MemberState, *, blameless: bool) -> None:
+    """Its host has no such process, and nobody has said how it ended."""
+    let_go = member.finished or member.stage is Stage.LEAVING
+    if not let_go:  # its agent will say how it ended, once all its threads have
+        end = ended(draft.state, member, KILLED)
+        draft.set(vanished={**draft.state.vanished, member.name: end})
+    known = let_go and draft.state.phase is not Phase.ENDING  # there the exit code counts
+    code = 0 if known else KILLED
+    gone(draft, [member.name], code, "its process is gone", blameless=blameless)
+
+
+def _has_ended(state: State, member: MemberState) -> bool:
+    """With 0, as is known: what happens to its host afterwards does not matter."""
+    return state.mode is Mode.RESTART and member.finished
 
 
 def describe_exit(code: int) -> str:

@@ -77,8 +77,8 @@ class Draft:
     def start(self, command: Start) -> None:
         self.commands.append(command)
 
-    def stop(self, member: MemberState, grace: float = 0.0) -> None:
-        self.commands.append(Stop(member.name, member.host, grace))
+    def stop(self, member: MemberState, grace: float = 0.0, *, durable: bool = False) -> None:
+        self.commands.append(Stop(member.name, member.host, grace, durable))
 
     def probe(self, member: MemberState) -> None:
         self.commands.append(Probe(member.name, member.host))

@@ -99,7 +99,7 @@ def _about_process(draft: Draft, event: events.ProcessEvent, member: MemberState
         case events.Started():
             member = draft.set_member(event.member, pid=event.pid)
             if draft.state.phase is Phase.RESTARTING:  # the order to stop came before there was it
-                draft.stop(member, restarts.STOP_GRACE)
+                draft.stop(member, restarts.STOP_GRACE, durable=True)
         case events.NotStarted():
             _not_started(draft, event, member)
         case events.Probed():

@@ -20,6 +20,16 @@ def usable(host: HostState, state: State, now: float) -> bool:
     return there and not host.leaving and not host.unlisted and host.cooling_until <= now
 
 
+def room_for_all(state: State, now: float) -> int:
+    """How many members there could be if all were started anew.
+
+    A host that has hung up is counted with the members it has: it dials again, or is lost soon.
+    """
+    hosts = [state.hosts[member.host] for member in state.members.values()]
+    here = [h for h in hosts if not (h.leaving or h.unlisted or h.cooling_until > now)]
+    return len(free_slots(state, now)) + len(here)
+
+
 def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     """(host, slot) pairs that can be given out, hosts in the order in which they were written.
 
@@ -27,12 +37,12 @@ def free_slots(state: State, now: float) -> list[tuple[str, int]]:
     it so. A host with N slots has N members at most, whichever slots they are in.
     """
     found = []
-    slots: dict[str, set[int]] = {}
+    in_use: dict[str, set[int]] = {}
     for member in state.members.values():
-        slots.setdefault(member.host, set()).add(member.slot)
+        in_use.setdefault(member.host, set()).add(member.slot)
     for host in _in_order(state):
         if usable(host, state, now):
-            taken = slots.get(host.name, set())
+            taken = in_use.get(host.name, set())
             free = [slot for slot in range(host.slots) if slot not in taken]
             found += [(host.name, slot) for slot in free[: max(0, host.slots - len(taken))]]
     return found

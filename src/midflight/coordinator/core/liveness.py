@@ -12,7 +12,7 @@ alive but keeps all others waiting for longer than the hang timeout is out, too.
 from dataclasses import replace
 
 from midflight.coordinator.core import leavers
-from midflight.coordinator.core.departures import KILLED, gone
+from midflight.coordinator.core.departures import KILLED, found_gone, gone
 from midflight.coordinator.core.draft import Draft
 from midflight.coordinator.core.events import Beating
 from midflight.coordinator.core.formation import left_behind, recover, survivors
@@ -25,7 +25,6 @@ from midflight.coordinator.core.state import (
     Phase,
     Stage,
     State,
-    ended,
 )
 
 PROBE_AGAIN = 1.0  # seconds between two looks at a silent process
@@ -312,12 +311,7 @@ def probed(draft: Draft, name: str, state: str) -> None:
             draft.stop(member)
             gone(draft, [name], KILLED, "its process is stopped; it is ended")
     else:
-        let_go = member.finished or member.stage is Stage.LEAVING
-        if not let_go:  # its agent will say how it ended, once all its threads have
-            end = ended(draft.state, member, KILLED)
-            draft.set(vanished={**draft.state.vanished, name: end})
-        known = let_go and draft.state.phase is not Phase.ENDING  # there the exit code counts
-        gone(draft, [name], 0 if known else KILLED, "its process is gone")
+        found_gone(draft, member, blameless=False)
 
 
 def _hangs(draft: Draft) -> None:

@@ -1,10 +1,10 @@
 """Scripts that never call Midflight: every change stops all processes and starts them again.
 
 They get the environment that torchrun sets, so ranks are given at birth. The first failure is
-given a moment to show whether all of them fail (then the job has failed, unless one of them was
-killed and took the others with it) before the rest is stopped. Under torchrun's rules only the
-number of failures counts, whoever fails: the job has failed when there were more than
---max-restarts. A host that comes or goes is no failure.
+given a moment to show whether all of them fail (then the job has failed) before the rest is
+stopped; if one was killed, the others may fail because of that, and all are restarted. Under
+torchrun's rules only the number of failures counts, whoever fails: the job has failed when there
+were more than --max-restarts. A host that comes or goes is no failure.
 """
 
 from midflight.coordinator.core import hosts
@@ -27,7 +27,7 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
     member = draft.state.members[name]
     if code == 0 and draft.state.phase is not Phase.RESTARTING:
         draft.set_member(name, finished=True, stage=Stage.LEAVING)
-        if all(m.finished for m in draft.state.members.values()):
+        if _all_finished(draft) and draft.state.suspicion is None:
             succeed(draft)
         return
     named = label(draft.state, name)
@@ -35,22 +35,25 @@ def exited(draft: Draft, name: str, code: int, reason: str, *, blameless: bool =
     if draft.state.phase is Phase.RESTARTING:
         _relaunch(draft)
         return
-    if code < 0 or not draft.state.killed:  # else its collective broke with one that was
+    if code < 0 or not draft.state.blameless:  # else its collective broke with one that was killed
         hosts.cool_down(draft, member.host)
     draft.say(f"lost {named}: {reason}", "warning")
-    draft.set(killed=draft.state.killed or code < 0)
     if draft.state.spec.dialect.max_restarts is not None:
         _suspect(draft, f"{named}: {reason}", MONITOR, blameless)
-    elif not draft.state.members and not draft.state.killed:
+    elif not draft.state.members and code > 0 and not draft.state.blameless:
         fail(draft, f"all members failed; the last: {named}: {reason}")
-    elif draft.state.members and all(m.finished for m in draft.state.members.values()):
+    elif draft.state.members and _all_finished(draft):
         fail(draft, f"{named} failed, after the others had finished: {reason}")
     else:
-        _suspect(draft, f"{named}: {reason}", PATIENCE, blameless)
+        _suspect(draft, f"{named}: {reason}", PATIENCE, blameless=code < 0)
+
+
+def _all_finished(draft: Draft) -> bool:
+    return all(member.finished for member in draft.state.members.values())
 
 
 def _suspect(draft: Draft, detail: str, patience: float, blameless: bool) -> None:
-    """The first to fail says why; a host that is lost excuses all who fail with it."""
+    """The first to fail says why; one who was killed, or lost, excuses all who fail with it."""
     if draft.state.suspicion is None:
         draft.set(suspicion=draft.now + patience, detail=detail, blameless=blameless)
     elif blameless:
@@ -66,9 +69,13 @@ def check(draft: Draft) -> None:
         return
     if any(_has_hung_up(draft, member) for member in draft.state.members.values()):
         return  # whether its host is lost, which would excuse the others, is known soon
-    draft.set(resets=draft.state.resets + (not draft.state.blameless))
-    if draft.state.spec.dialect.max_restarts is not None:
-        _restart_or_fail(draft, draft.state.spec.dialect.max_restarts)
+    most = draft.state.spec.dialect.max_restarts
+    draft.set(resets=draft.state.resets + (most is None or not draft.state.blameless))
+    if most is not None:
+        _restart_or_fail(draft, most)
+        return
+    if draft.state.members and _all_finished(draft):
+        fail(draft, f"a member failed, and the others have finished: {draft.state.detail}")
         return
     launched = draft.state.launched_at or draft.now
     quick = draft.now - launched < draft.state.spec.start_timeout
@@ -84,7 +91,8 @@ def check(draft: Draft) -> None:
 
 def _has_hung_up(draft: Draft, member: MemberState) -> bool:
     host = draft.state.hosts[member.host]
-    return not host.connected and not host.awaited
+    may_come = host.awaited and draft.now >= draft.state.lenient_until  # at last
+    return not host.connected and not may_come
 
 
 def _restart_or_fail(draft: Draft, limit: int) -> None:
@@ -102,8 +110,8 @@ def resize(draft: Draft, request: Request) -> None:
     target = target_of(request, state)
     if problem is None and any(member.finished for member in state.members.values()):
         problem = "some members have finished already"
-    room = len(hosts.free_slots(state, draft.now)) + state.size
-    if problem is None and target > room:
+    room = hosts.room_for_all(state, draft.now)
+    if problem is None and target > room and request.origin != "notice":
         capacity = hosts.describe_capacity(state, draft.now)
         problem = f"no room for {counted(target, 'member')} ({capacity})"
     if problem is not None:
@@ -111,6 +119,9 @@ def resize(draft: Draft, request: Request) -> None:
         return
     if request.origin == "request":
         draft.set(wanted=target)
+    if target == state.size and not request.names and state.suspicion is None:
+        draft.answer(request, True, f"the job has {counted(target, 'member')} already")
+        return
     draft.answer(
         request, True, f"restarting with {counted(target, 'member')}: the script has no Midflight"
     )
@@ -118,13 +129,14 @@ def resize(draft: Draft, request: Request) -> None:
 
 
 def restart(draft: Draft) -> None:
-    draft.set(suspicion=None, blameless=False, killed=False)
+    draft.set(suspicion=None, blameless=False)
     draft.enter(Phase.RESTARTING)
     for member in tuple(draft.state.members.values()):
         if member.finished:  # its process is gone already
             draft.drop_member(member.name)
         else:
-            draft.stop(member, STOP_GRACE)
+            # Not before the store knows: a coordinator that takes over would see them fail.
+            draft.stop(member, STOP_GRACE, durable=True)
     _relaunch(draft)
 
 

@@ -211,8 +211,7 @@ class State:
     best_step: int = 0
     suspicion: float | None = None  # when a broken collective must have been explained
     suspected: int = 0  # the generation in which it broke
-    blameless: bool = False  # a host was lost: what fails meanwhile fails because of that
-    killed: bool = False  # a member was, by a signal: the collectives of the others break with it
+    blameless: bool = False  # one was lost or killed: what fails meanwhile fails because of that
     enough_since: float | None = None  # since when min_np members would fit, before the start
     broken_at: float = 0.0  # when the last world broke
     ended_at: float | None = None  # when all members were let go after training
@@ -265,7 +264,7 @@ def durable(state: State) -> tuple[object, ...]:
     """What must be in the store before anybody is told of it."""
     change = state.change
     return (
-        state.phase if state.phase in OVER else None,
+        state.phase if state.phase in (*OVER, Phase.RESTARTING) else None,
         state.phase in OVER and state.best_step,  # the last one, for whoever asks afterwards
         state.mode,
         state.world,
