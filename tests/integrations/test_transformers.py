@@ -1,5 +1,6 @@
 """Hugging Face's Trainer, of the pinned version, through changes of the world."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def test_alone_it_is_the_trainer_that_it_was(tmp_path: Path, accumulate: str) ->
     """To rounding, with samples that differ in how many labels they have, and short last steps."""
     mine = "from midflight.integrations.transformers import Trainer"
     original = tmp_path / "original.py"
+    shutil.copy(SCRIPT.with_name("pace.py"), tmp_path)
     original.write_text(SCRIPT.read_text().replace(mine, "from transformers import Trainer"))
     options = ("--order", "sequential", "--accumulate", accumulate)
     elastic = alone(tmp_path / "elastic", SCRIPT, *options)

@@ -8,11 +8,11 @@ import json
 import os
 import random
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from pace import keep_pace
 from transformers import LlamaConfig, LlamaForCausalLM, TrainerCallback, TrainingArguments
 
 from midflight.integrations.transformers import Trainer
@@ -43,12 +43,11 @@ class Sentences(torch.utils.data.Dataset):
 class Pace(TrainerCallback):
     """Slow while somebody watches, and without pauses from then on."""
 
-    def __init__(self, hurry: Path) -> None:
-        self.hurry = hurry
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        if not self.hurry.exists():
-            time.sleep(0.05)
+    def on_step_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        keep_pace(self.folder, state.global_step)
 
 
 class Death(TrainerCallback):
@@ -98,7 +97,7 @@ def main() -> None:
         args=arguments,
         train_dataset=Sentences(1),
         eval_dataset=Sentences(2, 40),
-        callbacks=[Pace(options.out / "hurry"), Death(options.dies)],
+        callbacks=[Pace(options.out), Death(options.dies)],
     )
     trainer.train(resume_from_checkpoint=options.resume or None)
     trainer.save_model()
