@@ -121,7 +121,7 @@ class Site:
 
     def members(self, code: str) -> set[int]:
         """The processes that run this code, by `python -c`."""
-        return {pid for pid, words in self.processes(code).items() if words[1] == "-c"}
+        return {pid for pid, words in self.processes(code).items() if words[1:3] == ["-c", code]}
 
     def agent_pid(self, host: str) -> int:
         agents = self.processes("midflight.agent").items()
