@@ -211,7 +211,7 @@ def test_a_shell_that_does_not_exist_fails_the_job(terminal: Terminal) -> None:
 
 def test_what_never_fits_waits_with_the_reason(terminal: Terminal) -> None:
     terminal.types(f"{PY} --gpus=2 true")
-    assert "Reason:   no node has 2 GPUs; the largest has 1" in (
+    assert "Reason:      no node has 2 GPUs; the largest has 1" in (
         terminal.types("midflight get demo").out
     )
     assert "no node has 2 GPUs" in refused(terminal, "midflight logs demo", code=1)
