@@ -29,6 +29,7 @@ def test_a_report_for_programs_has_keys_in_camel_case(
         {
             "action": "kill",
             "target": "m1",
+            "peer": "",
             "seconds": 0.0,
             "to": 0,
             "at": 1.5,
