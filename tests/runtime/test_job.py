@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 import midflight as mf
 from midflight import leaving, terminal
-from midflight.errors import DataError, TorchUnsupported
+from midflight.errors import TorchUnsupported
 from midflight.protocol.environment import WorkerEnv
 from midflight.protocol.messages import MemberFailed
 from midflight.runtime import torch_private
@@ -488,14 +488,3 @@ def test_a_member_that_is_lost_in_that_meeting_has_done_the_step_as_the_others_h
         monkeypatch.setattr(fake, "gather", lambda _: fake.waits.end() or fake.waits.check())
         job.check()
         assert job.step_number == 1
-
-
-def test_a_batch_of_dicts_is_keyword_arguments_and_others_say_why_they_are_not() -> None:
-    with mf.join(ddp=False) as job:
-        data = [{"x": torch.ones(1), "y": torch.zeros(1)}] * 2
-        batch = next(job.batches(data, global_batch_size=2, epochs=1))
-        assert {**batch}.keys() == {"x", "y"} and dict(**batch)["x"].tolist() == [[1.0], [1.0]]
-    with mf.join(ddp=False) as job:
-        batch = next(job.batches([torch.ones(1)] * 2, global_batch_size=2, epochs=1))
-        with pytest.raises(DataError, match="samples that are dicts"):
-            dict(**batch)
