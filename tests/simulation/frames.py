@@ -66,8 +66,14 @@ class Frames:
             )
 
     def _has_ended(self, end: Endpoint) -> bool:
+        """Or nothing will ever arrive on it again."""
         lost = self._cluster.network.lost
-        return end.peer.is_closing() or not end.peer.process.alive or end.process.host in lost
+        return (
+            end.peer.is_closing()
+            or end.silent
+            or not end.peer.process.alive
+            or end.process.host in lost
+        )
 
 
 class Change:
