@@ -84,6 +84,30 @@ def test_a_pod_with_one_container_that_is_done_and_one_that_runs_still_runs() ->
     assert pod_status.status(both) == "Running"
 
 
+def with_sidecar(state: Json, started: bool, *containers: Json, phase: str = "Running") -> Json:
+    """As Kubernetes has them since 1.28: among the containers that prepare, and never done."""
+    proxy = {**container(state, name="proxy"), "started": started}
+    made = pod(*containers, phase=phase, init=[proxy, container(DONE, name="fetch")])
+    made["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    return made
+
+
+def test_a_sidecar_that_runs_keeps_no_pod_from_running() -> None:
+    running = with_sidecar(RUNS, True, container(RUNS, ready=True))
+    assert pod_status.status(running) == "Running"
+    assert pod_status.begun(running) == "et"
+    begins = with_sidecar(RUNS, False, container(waits("PodInitializing")), phase="Pending")
+    assert pod_status.status(begins) == "Init:0/2"
+
+
+def test_how_a_sidecar_was_ended_says_nothing_of_the_program() -> None:
+    killed = {"terminated": {"exitCode": 137, "reason": "Error"}}
+    failed = with_sidecar(killed, False, container(FAILED), phase="Failed")
+    assert (pod_status.exit_code(failed), pod_status.status(failed)) == (3, "Error")
+    done = with_sidecar(killed, False, container(DONE), phase="Succeeded")
+    assert (pod_status.exit_code(done), pod_status.status(done)) == (0, "Completed")
+
+
 def test_a_pod_that_is_being_deleted_is_terminating_whatever_it_does() -> None:
     leaving = pod(container(RUNS, ready=True))
     leaving["metadata"]["deletionTimestamp"] = MADE

@@ -77,7 +77,8 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
     meta, status = pod["metadata"], pod.get("status") or {}
     labels = meta.get("labels") or {}
     deleted = meta.get("deletionTimestamp")
-    ended = _terminated(status, "state") or _terminated(status, "lastState")
+    told = _without_sidecars(pod)
+    ended = _terminated(told, "state") or _terminated(told, "lastState")
     phase = status.get("phase") or "Pending"
     code, end, taken = (
         _end(status, ended) if phase in ("Succeeded", "Failed") else (None, "", False)
@@ -104,9 +105,29 @@ def read_pod(pod: Mapping[str, Any]) -> Pod:
         str(ended.get("message") or "") if ended else "",
         (meta.get("annotations") or {}).get(names.TEMPLATE) or "",
         _disruption(status),
-        _failed_container(status) if phase == "Failed" else "",
+        _failed_container(told) if phase == "Failed" else "",
         _without_code(status),
     )
+
+
+def sidecars(pod: Mapping[str, Any]) -> frozenset[str]:
+    """Containers that begin like those that prepare, and then run beside the others."""
+    spec = pod.get("spec") or {}
+    return frozenset(
+        str(each.get("name"))
+        for each in spec.get("initContainers") or ()
+        if each.get("restartPolicy") == "Always"
+    )
+
+
+def _without_sidecars(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A sidecar is ended with the pod: how it ended says nothing of the program."""
+    status, beside = pod.get("status") or {}, sidecars(pod)
+    if not beside:
+        return status
+    states = status.get("initContainerStatuses") or ()
+    kept = [each for each in states if each.get("name") not in beside]
+    return {**status, "initContainerStatuses": kept}
 
 
 def _failed_container(status: Mapping[str, Any]) -> str:

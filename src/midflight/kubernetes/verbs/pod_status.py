@@ -10,7 +10,7 @@ from typing import Any
 
 from midflight.errors import UsageError
 from midflight.kubernetes.resources import devices
-from midflight.kubernetes.resources.pod import read_pod, waiting
+from midflight.kubernetes.resources.pod import read_pod, sidecars, waiting
 
 Object = Mapping[str, Any]
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -115,12 +115,12 @@ def has_place(pod: Object) -> bool:
 
 def _initializing(pod: Object) -> str:
     """Init:1/2, or what keeps it there; "" if it is prepared, or needs no preparation."""
-    found = pod.get("status") or {}
+    found, beside = pod.get("status") or {}, sidecars(pod)
     states = found.get("initContainerStatuses") or ()
     for number, each in enumerate(states):
         state = each.get("state") or {}
         ended = state.get("terminated")
-        if ended and not ended.get("exitCode"):
+        if _is_done(each, beside):
             continue
         if ended:
             return f"Init:{_end(ended)}"
@@ -133,11 +133,16 @@ def _initializing(pod: Object) -> str:
 
 def _first_unfinished(pod: Object) -> Object:
     states: Sequence[Object] = pod["status"]["initContainerStatuses"]
-    for each in states:
-        ended = (each.get("state") or {}).get("terminated")
-        if not ended or ended.get("exitCode"):
-            return each
-    return states[-1]
+    beside = sidecars(pod)
+    return next((each for each in states if not _is_done(each, beside)), states[-1])
+
+
+def _is_done(state: Object, beside: frozenset[str]) -> bool:
+    """Whether this container does not keep the others from beginning; a sidecar has begun."""
+    ended = (state.get("state") or {}).get("terminated")
+    if state.get("name") in beside:
+        return bool(ended or state.get("started"))
+    return bool(ended and not ended.get("exitCode"))
 
 
 def _of_containers(found: Object, word: str) -> str:
