@@ -1,7 +1,8 @@
-"""One frame of the wire, written and read, with its MAC and without.
+"""One frame of the wire, written and read: bare, with its MAC, and encrypted as well.
 
-A round does both in turn, so that a slow moment of the machine falls on both. There is no socket:
-what is measured is encoding, the MAC of the writer, that of the reader, and decoding.
+A round does all in turn, so that a slow moment of the machine falls on all. There is no socket:
+what is measured is encoding, the MAC and the TLS of the writer, those of the reader, and decoding;
+and, by itself, the handshake of TLS on both sides.
 """
 
 import time
@@ -11,6 +12,7 @@ from statistics import median
 from bench.rows import Row
 from midflight.protocol import messages as say
 from midflight.protocol.handshake import COORDINATOR, DIALLER, VERSION, Session
+from midflight.protocol.tunnel import Tunnel
 from midflight.protocol.wire import Protection, _expand, decode_body, encode_frame, new_challenge
 from midflight.protocol.world import Member, World
 
@@ -28,23 +30,39 @@ MESSAGES: dict[str, object] = {
 
 def run() -> list[Row]:
     """One repeat of each message."""
-    return [row for name, message in MESSAGES.items() for row in _rows(name, message)]
+    rows = [row for name, message in MESSAGES.items() for row in _rows(name, message)]
+    shaken = median(_seconds(lambda: connected(), 1) for _ in range(ROUNDS))
+    return [*rows, Row("midflight", "wire", 0, 0, "TLS handshake, both sides", shaken * 1e6, "us")]
 
 
 def _rows(name: str, message: object) -> list[Row]:
     def row(metric: str, value: float, unit: str) -> Row:
         return Row("midflight", "wire", 0, 0, f"{name}{metric}", value, unit)
 
-    bare, protected = measure(message)
+    bare, protected, encrypted = measure(message)
     return [
         row(", frame", len(encode_frame(message)), "bytes"),
         row(" without MAC", bare * 1e6, "us"),
         row(" with MAC", protected * 1e6, "us"),
+        row(" with MAC and TLS", encrypted * 1e6, "us"),
     ]
 
 
-def measure(message: object) -> tuple[float, float]:
-    """Seconds for one frame, without a MAC and with one."""
+def connected() -> tuple[Tunnel, Tunnel]:
+    """The two ends of a TLS session: who dialled, and who listened."""
+    client, server = Tunnel(listens=False), Tunnel(listens=True)
+    done = False
+    while not done:
+        client.shake()
+        server.feed(client.unsent())
+        done = server.shake()
+        if sent := server.unsent():
+            client.feed(sent)
+    return client, server
+
+
+def measure(message: object) -> tuple[float, float, float]:
+    """Seconds for one frame: without a MAC, with one, and with one in a TLS session."""
     hello = say.Hello(VERSION, "member", "m0", "00", proof="", run="bench")
     session = Session(new_challenge(), hello)
     writer, reader = Protection(), Protection()
@@ -57,9 +75,18 @@ def measure(message: object) -> tuple[float, float]:
     def protected() -> None:
         decode_body(reader.open(writer.seal(encode_frame(message))[_LENGTH:]))
 
+    client, server = connected()
+
+    def encrypted() -> None:
+        server.feed(client.seal(writer.seal(encode_frame(message))))
+        frame = b"".join(iter(lambda: server.read(1 << 16), b""))
+        decode_body(reader.open(frame[_LENGTH:]))
+
     number = max(1, round(ROUND_SECONDS / _seconds(bare, 1)))
-    rounds = [(_seconds(bare, number), _seconds(protected, number)) for _ in range(ROUNDS)]
-    return median(first for first, _ in rounds), median(second for _, second in rounds)
+    ways = (bare, protected, encrypted)
+    rounds = [tuple(_seconds(way, number) for way in ways) for _ in range(ROUNDS)]
+    first, second, third = (median(each) for each in zip(*rounds, strict=True))
+    return first, second, third
 
 
 def _seconds(work: Callable[[], None], number: int) -> float:

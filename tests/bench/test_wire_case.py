@@ -10,5 +10,5 @@ def test_a_frame_is_measured_with_its_mac_and_without(monkeypatch: pytest.Monkey
     monkeypatch.setattr(wire_case, "ROUND_SECONDS", 1e-6)
     found = {row.metric: row for row in wire_case.run()}
     assert found["heartbeat, frame"].unit == "bytes"
-    assert {"heartbeat without MAC", "heartbeat with MAC"} <= found.keys()
+    assert {"heartbeat without MAC", "heartbeat with MAC and TLS"} <= found.keys()
     assert all(row.value > 0 for row in found.values())
