@@ -7,27 +7,39 @@ are Kubernetes' own: what is in such a volume has the mode that its pod asks for
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
 from midflight.errors import UsageError
 
 _LARGEST = 1 << 20
 _VOLUME = "..data/"
+_MOST_LINKS = 40  # as many as Linux follows
 _ROOT = 0
 
 
 def read_private(path: Path, what: str, mend: str) -> bytes:
     """`what` it is, such as "token file"; `mend`: what to do if others have read it."""
     try:
-        link = path.lstat()
-        in_volume = path.is_symlink() and os.readlink(path).startswith(_VOLUME)
+        links = _links(path)
+        in_volume = any(os.readlink(link).startswith(_VOLUME) for link in links)
+        owned = [link.lstat() for link in links]
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not hold us up
         with os.fdopen(handle, "rb") as file:
             found = os.fstat(handle)
-            _check(path, what, mend, (link, found), in_volume)
+            _check(path, what, mend, [*owned, found], in_volume)
             return file.read(_LARGEST)
     except OSError as error:
         raise UsageError(f"cannot read the {what} {path}: {error.strerror}") from None
+
+
+def _links(path: Path) -> list[Path]:
+    """The way to the file itself: a launcher has a link to the one in a volume."""
+    found: list[Path] = []
+    while path.is_symlink() and len(found) < _MOST_LINKS:
+        found.append(path)
+        path = path.parent / os.readlink(path)
+    return found
 
 
 def check_folder(path: Path) -> None:
@@ -43,12 +55,12 @@ def check_folder(path: Path) -> None:
 
 
 def _check(
-    path: Path, what: str, mend: str, seen: tuple[os.stat_result, os.stat_result], in_volume: bool
+    path: Path, what: str, mend: str, seen: Sequence[os.stat_result], in_volume: bool
 ) -> None:
-    link, found = seen
+    *_, found = seen
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"the {what} {path} is no file")
-    if wrong := _stranger(link) or _stranger(found):
+    if wrong := next(filter(None, map(_stranger, seen)), None):
         raise UsageError(f"the {what} {path} {wrong}: copy it, and use the copy")
     forbidden = 0o077 if found.st_uid == os.geteuid() else 0o037
     if not in_volume and found.st_mode & forbidden:

@@ -88,6 +88,9 @@ def test_a_token_in_a_mounted_volume_is_taken_as_kubernetes_shows_it(tmp_path: P
     kept.chmod(0o444)
     (tmp_path / "token").symlink_to("..data/token")
     assert read_token(tmp_path / "token") == b"secret"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "token").symlink_to(tmp_path / "token")  # as a launcher has it
+    assert read_token(tmp_path / "run" / "token") == b"secret"
 
 
 @only_root
