@@ -53,7 +53,7 @@ with mf.join(model=model, optimizer=optimizer) as job:
 
 DISTRIBUTED = '''
 """Plain torch.distributed, as in a thousand repositories; knows nothing of Midflight."""
-import argparse, os
+import argparse, os, sys
 import torch
 import torch.distributed as dist
 
@@ -86,4 +86,6 @@ for epoch in range(1, options.epochs + 1):
 accuracy = (model(images).argmax(1) == labels).float().mean()
 print(f"\\naccuracy={accuracy:.4f}\\n", flush=True)
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # torch's own threads have been seen to abort a process that had ended well
 '''
