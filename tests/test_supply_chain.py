@@ -73,6 +73,19 @@ def test_the_image_installs_nothing_without_a_hash_but_torch() -> None:
 SYNC = {"mode": "git", "source": "https://git.example/a/b.git"}
 
 
+def test_the_build_of_the_image_is_given_all_that_it_copies() -> None:
+    """Docker ignores whatever `.dockerignore` does not name again."""
+    ignored, *patterns = [
+        line
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    assert ignored == "*"
+    given = {line.removeprefix("!") for line in patterns if line.startswith("!")}
+    copied = re.findall(r"^COPY (?!--)(.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    assert {source for words in copied for source in words.split()} <= given
+
+
 @pytest.mark.parametrize("runtime", ["", "midflight:1"])
 @pytest.mark.parametrize("mode", ["git", "rsync"])
 def test_no_image_of_a_third_party_runs_beside_a_job(runtime: str, mode: str) -> None:
