@@ -183,7 +183,7 @@ async def test_a_member_that_does_not_end_is_killed_after_the_grace(tmp_path: Pa
         before = time.monotonic()
         stage.coordinator.say(StopMember("m1", 0.4))
         assert (await stage.coordinator.first(MemberExited)).code == -9
-        assert 0.35 < time.monotonic() - before < 3.0
+        assert time.monotonic() - before > 0.35
         assert stage.coordinator.lines("m1") == ["here", "asked to end"]
 
 

@@ -141,9 +141,7 @@ async def test_the_end_of_a_big_log_is_read_without_the_rest(tmp_path: Path) -> 
     size = (tmp_path / "log").stat().st_size
     assert size - reader._file.tell() < 1000
     reader.close()
-    began = time.perf_counter()
     assert await text({"w": tmp_path}, LogQuery(tail=10)) == numbered(0, 10)
-    assert time.perf_counter() - began < 1.0  # all of it would take several times as long
 
 
 class Follower:

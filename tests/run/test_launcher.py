@@ -53,7 +53,7 @@ def test_sigterm_ends_a_run_with_143(site: Site) -> None:
 
 
 def test_a_second_ctrl_c_kills_at_once(site: Site) -> None:
-    run = site.launch("--name", "demo", "-np", "1", "--", *python(STUBBORN))
+    run = site.launch("--name", "demo", "-np", "1", "--grace", "60", "--", *python(STUBBORN))
     run.says("up")
     run.send(signal.SIGINT)
     run.says("again to kill at once")
@@ -61,7 +61,7 @@ def test_a_second_ctrl_c_kills_at_once(site: Site) -> None:
     run.send(signal.SIGINT)
     assert run.ends() == 130
     eventually(lambda: not site.processes(), within=0.5)
-    assert time.monotonic() - before < 1.5  # members that ignore SIGTERM have 2 s otherwise
+    assert time.monotonic() - before < 30.0  # members that ignore SIGTERM have 60 s otherwise
 
 
 def test_ctrl_c_during_the_start_leaves_nothing(site: Site) -> None:
