@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bench import cli_case, coordinator_case, flight_case, wire_case
-from bench.cases import failure, join, resize, steady
+from bench.cases import failure, join, large, resize, steady
 from bench.horovod_case import HOROVOD
 from bench.midflight_case import Midflight
 from bench.peers.ddp import Ddp
 from bench.peers.torchft import Torchft
 from bench.peers.torchrun import Torchrun
-from bench.plan import CASES, SYSTEMS, WAYS, Item, Settings, plan
+from bench.plan import BY_NAME, CASES, SYSTEMS, WAYS, Item, Settings, plan
 from bench.processes import BenchError
 from bench.rows import Row, summarise, table, to_json
 from bench.systems import System
@@ -30,6 +30,7 @@ MEASURED: tuple[System, ...] = (
     DropIn(),
 )
 KNOWN = {system.name: system for system in MEASURED}
+ALL = [case for case in CASES if case not in BY_NAME]
 ALONE_RUNS = {"flight": flight_case.run, "wire": wire_case.run, "cli": cli_case.run}
 
 
@@ -88,7 +89,8 @@ def measure(item: Item, settings: Settings) -> list[Row]:
         return resize.run(systems[0], item.shape)
     if item.case in ("failure", "dropin"):
         return failure.run(systems[0], item.shape, item.repeat, item.kind)
-    return {"resize": resize.run, "join": join.run}[item.case](systems[0], item.shape)
+    one = {"resize": resize.run, "join": join.run, "large": large.run}[item.case]
+    return one(systems[0], item.shape)
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[Settings, Path | None]:
@@ -103,7 +105,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Settings, Path | None]:
     parser.add_argument("--members", type=counts, default=(), help="of the case coordinator")
     given = parser.parse_args(arguments)
     settings = Settings(
-        cases=CASES if given.case == "all" else (given.case,),
+        cases=ALL if given.case == "all" else (given.case,),
         systems=given.systems,
         megabytes=given.megabytes,
         workers=given.workers,

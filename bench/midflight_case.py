@@ -24,6 +24,7 @@ SECONDS = 60.0  # then a resize is taken back
 class MidflightFleet:
     run: Run
     by_command: bool
+    seconds: float = SECONDS
     untouchable: frozenset[int] = frozenset()  # anyone may leave
 
     def add(self) -> None:
@@ -39,7 +40,7 @@ class MidflightFleet:
             self.run.start(resize, home(self.run))
             return
         wire = call(RunDir.of(NAME, home(self.run)))
-        wire.send(ResizeRequested(None, add, remove, (), SECONDS))
+        wire.send(ResizeRequested(None, add, remove, (), self.seconds))
         wire.close()
 
 
@@ -48,6 +49,7 @@ class Midflight:
     name: str = "midflight"
     script: Path = SCRIPT
     joining: str = "blocking"  # how newcomers receive the state
+    seconds: float = SECONDS
 
     def start(self, run: Run, shape: Shape) -> MidflightFleet:
         run.start(
@@ -59,7 +61,7 @@ class Midflight:
             ],
             home(run),
         )
-        return MidflightFleet(run, shape.command)
+        return MidflightFleet(run, shape.command, self.seconds)
 
 
 def home(run: Run) -> dict[str, str]:

@@ -21,7 +21,9 @@ CASES = (
     "cli",
     "dropin",
     "kubernetes",
+    "large",
 )
+BY_NAME = ("large",)  # left out of "all": it wants a GPU, or gigabytes and patience
 ALONE = ("coordinator", "flight", "wire", "cli", "kubernetes")  # nobody else has one to measure
 SYSTEMS = ("ddp", "midflight", "torchrun", "torchft")
 WAYS = ("midflight-blocking", "midflight-shadow")  # in which a newcomer receives the state
@@ -40,6 +42,7 @@ SIZES = {
     "cli": ((0, 0),),
     "kubernetes": ((0, 0),),
     "dropin": ((0, 2), (1, 2), (100, 2)),
+    "large": ((1276, 2),),
 }
 CAN = {
     "ddp": {"steady"},
@@ -56,7 +59,7 @@ CAN = {
     # A stopped worker is nothing that torchrun would ever notice. "host" is a worker and its agent
     # at once; how torchrun heals differs, so both are shown.
     "torchrun": {"steady", "resize", "sigkill", "host", "cold join"},
-    **{name: {"resize"} for name in WAYS},
+    **{name: {"resize", "large"} for name in WAYS},
     "horovod": {"steady", "resize", "sigkill"},
     "midflight-torchrun": {"resize", "sigkill", "host"},  # its steps are the script's own
     "torchft": {"steady", "resize", "sigkill", "sigstop", "cold join"},
@@ -96,7 +99,7 @@ def plan(settings: Settings) -> Iterator[Item]:
         for case in settings.cases:
             for megabytes, workers in sizes(case, settings):
                 for kind in kinds(case, megabytes, workers):
-                    known = DROPINS if case == "dropin" else settings.systems
+                    known = systems(case, settings)
                     able = tuple(name for name in known if kind in CAN[name])
                     if case == "dropin" and kind == "steady":
                         able = ("ddp", "horovod")
@@ -108,6 +111,15 @@ def plan(settings: Settings) -> Iterator[Item]:
                     else:
                         for name in able:
                             yield Item(case, kind, (name,), shape, repeat)
+
+
+def systems(case: str, settings: Settings) -> Sequence[str]:
+    """Which ones the case compares, of those on the command line."""
+    if case == "dropin":
+        return DROPINS
+    if case == "large":
+        return [name for name in WAYS if name in settings.systems] or WAYS
+    return settings.systems
 
 
 def sizes(case: str, settings: Settings) -> list[tuple[int, int]]:
@@ -132,6 +144,6 @@ def kinds(case: str, megabytes: int, workers: int) -> list[str]:
 
 
 def shape_for(kind: str, megabytes: int, workers: int) -> Shape:
-    standbys = STANDBYS if kind in ("resize", "warm join", "command join") else 0
+    standbys = STANDBYS if kind in ("resize", "warm join", "command join", "large") else 0
     gated, command = kind == "steady", kind == "command join"
     return Shape(megabytes, workers, gated=gated, warm=standbys, command=command)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.simulation.mutations import MUTATIONS, bite
-from tests.simulation.shrinking import Story, run_seed, shrink, tell
+from tests.simulation.shrinking import Story, run_seed, shrink, stories, tell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=("all", *MUTATIONS),
         help="put faults that were mended back, and say after how many seeds each is found",
     )
+    parser.add_argument("--jobs", type=int, default=1, help="use so many processes (1)")
     options = parser.parse_args(arguments)
     if options.story is not None:
         story = run_seed(options.story)
@@ -30,15 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     first, _, end = options.seeds.partition(":")
     seeds = range(int(first), int(end))
     if options.bite is not None:
-        return _bite(MUTATIONS if options.bite == "all" else [options.bite], seeds)
-    return _search(iter(seeds), options.seconds, options.keep_going)
+        return _bite(MUTATIONS if options.bite == "all" else [options.bite], seeds, options.jobs)
+    with stories(seeds, options.jobs) as told:
+        failed = _search(told, options.seconds, options.keep_going)
+    if failed:
+        print("\n".join(tell(shrink(failed[0]))))
+    return 1 if failed else 0
 
 
-def _bite(names: Iterable[str], seeds: Sequence[int]) -> int:
+def _bite(names: Iterable[str], seeds: Sequence[int], jobs: int) -> int:
     print("| `--bite` | fault | seeds | events | the finding |\n|---|---|---|---|---|")
     missed = 0
     for name in names:
-        bitten = bite(MUTATIONS[name], seeds)
+        bitten = bite(MUTATIONS[name], seeds, jobs)
         missed += bitten.story is None
         finding = bitten.story.outcome.findings[0] if bitten.story else "none"
         line = (f"`{name}`", MUTATIONS[name].fault, bitten.seeds, f"{bitten.events:,}", finding)
@@ -46,16 +51,15 @@ def _bite(names: Iterable[str], seeds: Sequence[int]) -> int:
     return 1 if missed else 0
 
 
-def _search(seeds: Iterator[int], seconds: float | None, keep_going: bool) -> int:
+def _search(told: Iterator[Story], seconds: float | None, keep_going: bool) -> list[Story]:
     began, events, count = time.perf_counter(), 0, 0
     failed: list[Story] = []
-    for seed in seeds:
-        story = run_seed(seed)
+    for story in told:
         count += 1
         events += story.outcome.events
         if story.outcome.findings:
             failed.append(story)
-            print(f"seed {seed}: {'; '.join(story.outcome.findings)}", flush=True)
+            print(f"seed {story.seed}: {'; '.join(story.outcome.findings)}", flush=True)
             if not keep_going:
                 break
         if seconds is not None and time.perf_counter() - began > seconds:
@@ -65,9 +69,7 @@ def _search(seeds: Iterator[int], seconds: float | None, keep_going: bool) -> in
         f"{count} seeds, {events:,} events in {passed:.0f} s "
         f"({events / passed:,.0f} a second), {len(failed)} with a finding"
     )
-    if failed:
-        print("\n".join(tell(shrink(failed[0]))))
-    return 1 if failed else 0
+    return failed
 
 
 sys.exit(main())

@@ -42,7 +42,7 @@ from midflight.runtime.state import agreement
 from midflight.runtime.state.claims import Claim, Outcome, settle
 from tests.simulation import member
 from tests.simulation.group import SimGroup
-from tests.simulation.shrinking import Story, run_seed
+from tests.simulation.shrinking import Story, stories
 
 Patch = tuple[object, str, object]
 
@@ -67,11 +67,10 @@ class Bite:
     events: int
 
 
-def bite(mutation: Mutation, seeds: Iterable[int]) -> Bite:
+def bite(mutation: Mutation, seeds: Iterable[int], jobs: int = 1) -> Bite:
     count = events = 0
-    with mutation.applied():
-        for seed in seeds:
-            story = run_seed(seed)
+    with mutation.applied(), stories(seeds, jobs) as told:
+        for story in told:
             count += 1
             events += story.outcome.events
             if story.outcome.findings:

@@ -1,6 +1,9 @@
 """The story of a seed, and a shorter one: faults are left out as long as it still fails."""
 
-from collections.abc import Iterator
+import multiprocessing
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.simulation.cluster import Cluster, Outcome
@@ -23,6 +26,17 @@ def run_seed(seed: int, faults: tuple[Fault, ...] | None = None) -> Story:
     cluster = Cluster(seed, None if faults is None else list(faults))
     outcome = cluster.run()
     return Story(seed, tuple(cluster.faults), cluster.describe(), outcome)
+
+
+@contextmanager
+def stories(seeds: Iterable[int], jobs: int = 1) -> Iterator[Iterator[Story]]:
+    """Of each seed in their order, by so many processes."""
+    if jobs == 1:
+        yield map(run_seed, seeds)
+        return
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the parent alone
+    with multiprocessing.get_context("fork").Pool(jobs, signal.signal, ignore) as pool:
+        yield pool.imap(run_seed, seeds)
 
 
 def shrink(story: Story) -> Story:

@@ -182,8 +182,10 @@ class Job:
             return
         session.rehearsing = True
         try:
+            session.sync.rehearse(session.backends[0])
             yield feed.sample(session.env.rank, max(session.env.size, session.env.rank + 1))
         finally:
+            session.sync.end_rehearsal()
             session.rehearsing = False
             session.clear_gradients()
         session.arrive()

@@ -22,11 +22,13 @@ from midflight.errors import TorchUnsupported
 
 if TYPE_CHECKING:  # torch.distributed has these names as well; its types do not say so
     from torch._C._distributed_c10d import GradBucket as GradBucket
+    from torch._C._distributed_c10d import HashStore as HashStore
     from torch._C._distributed_c10d import PrefixStore as PrefixStore
     from torch._C._distributed_c10d import Store as Store
     from torch._C._distributed_c10d import Work as Work
 else:
-    GradBucket, PrefixStore, Store, Work = dist.GradBucket, dist.PrefixStore, dist.Store, dist.Work
+    GradBucket, Work = dist.GradBucket, dist.Work
+    HashStore, PrefixStore, Store = dist.HashStore, dist.PrefixStore, dist.Store
 
 OLDEST = (2, 6)
 TRANSPORT = "GLOO_DEVICE_TRANSPORT"

@@ -50,6 +50,12 @@ class ExactSync:
     def detach(self) -> None:
         self._group = None
 
+    def rehearse(self, backend: str) -> None:
+        """Gradients are added up in memory, so a first pass is like any other."""
+
+    def end_rehearsal(self) -> None:
+        """There was none."""
+
     def begin(self) -> None:
         """A step of a hand-written loop begins, whose gradients would be nobody's business."""
         if any(self._requires_grad()):

@@ -138,6 +138,16 @@ class Group:
         if self.is_cut:
             raise WorldChanged(f"generation {self.generation} ended before it was connected")
 
+    def connect_alone(self) -> None:
+        """A world of one needs no group; a rehearsal of what a larger one does has it."""
+        store = torch_private.HashStore()
+        own = self.world.members[self.rank].address
+        with _building:
+            self.control = torch_private.gloo_backend(store, 0, 1, own, CONNECT)
+        if self.backend == "nccl":
+            self._connect_nccl(store)
+        self._wrap(store)
+
     def _begin_building(self) -> None:
         alone = _building.acquire(timeout=BUILDING_SECONDS)
         with self._lock:
@@ -166,12 +176,12 @@ class Group:
             if not self.is_cut:
                 sockets.collect()
 
-    def _connect_nccl(self, store: KeyStore) -> None:
+    def _connect_nccl(self, store: torch_private.Store) -> None:
         os.environ |= _NCCL_HABITS  # torchrun's are others, for scripts that it restarts
         prefixed = torch_private.PrefixStore(NCCL_KEYS, store)
         self._nccl = torch_private.nccl_backend(prefixed, self.rank, self.size, COLLECTIVE_SECONDS)
 
-    def _wrap(self, store: KeyStore) -> None:
+    def _wrap(self, store: torch_private.Store) -> None:
         pg = dist.ProcessGroup(torch_private.PrefixStore("group", store), self.rank, self.size)
         backends = {"cpu": ("gloo", self.control)}
         if self._nccl is not None:

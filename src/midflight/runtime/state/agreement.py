@@ -223,10 +223,12 @@ def _hand_over_first(
             assert isinstance(mine.snapshot, Snapshot)
             numbers = background.rest_of(holdings, mine.snapshot)
             rest = replace(rest, snapshot=mine.snapshot, numbers=numbers)
-            give = partial(background.send_first, group.pg, target, mine.snapshot, rest.numbers)
+            give = partial(
+                background.send_first, group.control, target, mine.snapshot, rest.numbers
+            )
             group.waits.call(give)
         elif group.rank == target:
-            take = partial(background.receive_first, group.pg, source, holdings, prepared)
+            take = partial(background.receive_first, group.control, source, holdings, prepared)
             snapshot, numbers = group.waits.call(take)
             received = Received(snapshot, group.world.names[source], "")
             rest = replace(rest, snapshot=snapshot, numbers=numbers)
