@@ -1,5 +1,6 @@
 """A shadow join between threads of one process: what arrives at once, what follows, and the end."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from midflight.runtime.group import process_group as groups
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.shadow import stream
 from midflight.runtime.shadow.join import Conclude, Shadow, Share, Word, begin, judge
-from midflight.runtime.shadow.stream import Copies
+from midflight.runtime.shadow.stream import Copies, Pace
 from midflight.runtime.state.agreement import Agreement, Standpoint, agree
 from midflight.runtime.state.background import Rest
 from midflight.runtime.state.holdings import Holdings
@@ -21,7 +22,7 @@ from tests.runtime.keys import Keys
 from tests.runtime.worlds import connected, outcomes
 
 WIDTH = 300
-WAIT, READY, GIVE_UP = Word
+WAIT, READY, GIVE_UP, HURRY = Word
 
 
 class Member:
@@ -58,6 +59,11 @@ class Member:
         copies = Copies(rest.tensors)
         copies.touch()
         return begin(group, rest, line, copies, self.capture, [self.optimizer])
+
+    def large(self) -> list[torch.Tensor]:
+        matrix = self.model[0].weight
+        state = self.optimizer.state[matrix]
+        return [matrix, state["exp_avg"], state["exp_avg_sq"]]
 
     @property
     def bits(self) -> list[Any]:
@@ -114,10 +120,10 @@ def test_a_newcomer_whose_giver_is_gone_gives_up_and_holds_nothing(
 ) -> None:
     move = stream._move
 
-    def fail(group: Group, peer: int, verb: Any, tensors: Any) -> None:
+    def fail(group: Group, peer: int, verb: Any, *args: Any) -> None:
         if verb == "send":
             raise RuntimeError("gloo: connection closed by peer")
-        move(group, peer, verb, tensors)
+        move(group, peer, verb, *args)
 
     monkeypatch.setattr(stream, "_move", fail)
     shadows = entered(world, [Member(1), Member(1), Member(7, holds_state=False)])
@@ -135,6 +141,53 @@ def test_a_queue_without_room_gives_up(world: list[Group], monkeypatch: pytest.M
     members[2].leave_gradients(6)
     shadows[2].queue()
     assert shadows[2].word() is GIVE_UP
+
+
+def test_a_stream_yields_to_collectives_until_the_newcomer_runs_out_of_room(
+    world: list[Group], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested: list[int] = []
+    hurried = threading.Event()
+
+    def rest(self: Pace, nbytes: int) -> None:
+        rested.append(nbytes)
+        assert self._is_busy()
+        hurried.set() if self._at_full_speed.wait(60) else None
+
+    monkeypatch.setattr(Pace, "__call__", rest)
+    monkeypatch.setattr(stream, "ROOMY", 1e-9)
+    monkeypatch.setattr(type(world[0].waits), "are_open", True)
+    members = [Member(1), Member(1), Member(7, holds_state=False)]
+    shadows = entered(world, members)
+    members[2].leave_gradients(6)
+    shadows[2].queue()
+    assert shadows[2].word() is HURRY
+    consulted = outcomes(*(lambda s=s: s.consult(6, 6, hurry=False) for s in shadows))
+    assert consulted == [None, None, None], "it goes on"
+    assert hurried.wait(60)
+    assert shadows[2].catch_up is not None
+    shadows[2].catch_up.await_close()
+    assert sum(rested) == sum(c.nbytes for c in members[0].large())
+    assert shadows[2].word() is READY
+    for shadow in shadows:
+        shadow.close()
+
+
+def test_a_stream_rests_in_proportion_while_others_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = [10.0], list[float]()
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    busy = True
+    pace = Pace(lambda: busy)
+    monkeypatch.setattr(pace._at_full_speed, "wait", rests.append)
+    pace.begin()
+    now[0] += 0.01
+    pace(1)
+    now[0] += 5  # it was paused
+    pace(1)
+    busy = False
+    now[0] += 0.01
+    pace(1)
+    assert rests == pytest.approx([0.03, stream.LONGEST_REST])
 
 
 @pytest.mark.parametrize("alone", [0, 1, 2])

@@ -129,6 +129,11 @@ class Waits:
             ready.set()
 
     @property
+    def are_open(self) -> bool:
+        """Whether a collective is under way, as far as the host can tell."""
+        return bool(self._open)
+
+    @property
     def stuck(self) -> bool:
         """Whether gloo still has hold of something."""
         with self._lock:

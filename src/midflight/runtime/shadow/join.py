@@ -16,7 +16,7 @@ import torch
 from midflight.runtime.data.plan import Seat
 from midflight.runtime.group.keystore import KeyLine
 from midflight.runtime.group.process_group import Group
-from midflight.runtime.shadow.stream import CatchUp, Copies, Giver, Route
+from midflight.runtime.shadow.stream import CatchUp, Copies, Giver, Pace, Route
 from midflight.runtime.state.background import Rest, placed
 from midflight.runtime.state.layout import Snapshot
 
@@ -29,6 +29,7 @@ class Word(IntEnum):
     WAIT = 0  # a newcomer that has not caught up
     READY = 1  # nobody has to wait for this member
     GIVE_UP = 2
+    HURRY = 3  # a newcomer that runs out of room
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def begin(
     routes = [Route(group.world, *pair) for pair in rest.pairs]
     own_routes = [route for route in routes if route.giver == group.rank]
     copied = copies.of(rest.tensors) if own_routes else []
-    givers = [Giver(route, line, copied) for route in own_routes]
+    givers = [Giver(r, line, copied, Pace(lambda: group.waits.are_open)) for r in own_routes]
     shadow = Shadow(group, len(routes), givers)
     own = next((route for route in routes if route.newcomer == group.rank), None)
     if own is not None and (places := placed(rest, capture())) is not None:
@@ -112,13 +113,19 @@ class Shadow:
             return Word.GIVE_UP if any(giver.failed for giver in self._givers) else Word.READY
         if self.catch_up is None or self.catch_up.failed:
             return Word.GIVE_UP
+        if self.catch_up.in_a_hurry:
+            return Word.HURRY
         return Word.READY if self.catch_up.is_close else Word.WAIT
 
     def consult(self, step: int, horizon: int, *, hurry: bool) -> Verdict:
         """Every member has to call it before the same step. `hurry`: it has to end now."""
         self._asked = step
         word = Word.GIVE_UP if hurry else self.word()
-        verdict = judge(self.group.gather([word, horizon]), step, self._agreed)
+        answers = self.group.gather([word, horizon])
+        if Word.HURRY in (said for said, _ in answers):
+            for giver in self._givers:
+                giver.hurry()
+        verdict = judge(answers, step, self._agreed)
         if isinstance(verdict, Share):
             self._agreed = verdict.step
         return verdict

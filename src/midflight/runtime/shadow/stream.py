@@ -7,6 +7,7 @@ never the training: then the newcomer has no state, and receives it in the block
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,9 @@ from midflight.runtime.state.layout import is_dense, memory_of, slot_of
 from midflight.runtime.state.room import available_bytes, has_room
 
 TAG = 1
+YIELDING = 0.25  # of the time; what the stream takes while members average their gradients
+LONGEST_REST = 0.25  # seconds
+ROOMY = 0.25  # of the newcomer's room for queued steps; beyond that the stream yields no more
 
 
 @dataclass(frozen=True)
@@ -76,29 +80,60 @@ class Copies:
         return [tensor.clone() if roomy or tensor.is_cpu else tensor.cpu() for tensor in dense]
 
 
+class Pace:
+    """How fast a stream may go: it yields to the training's own collectives."""
+
+    def __init__(self, is_busy: Callable[[], bool]) -> None:
+        """`is_busy`: whether a collective of the training is under way."""
+        self._is_busy = is_busy
+        self._since = 0.0
+        self._at_full_speed = threading.Event()
+
+    def begin(self) -> None:
+        self._since = time.monotonic()
+
+    def hurry(self) -> None:
+        """Yield no more."""
+        self._at_full_speed.set()
+
+    def __call__(self, nbytes: int) -> None:
+        """After a part of the stream: rest as long as it has to."""
+        took = time.monotonic() - self._since
+        if self._is_busy():
+            self._at_full_speed.wait(min(took * (1 / YIELDING - 1), LONGEST_REST))
+        self._since = time.monotonic()
+
+
 class Giver:
     """Sends these copies of tensors to the newcomer."""
 
-    def __init__(self, route: Route, line: KeyLine, copies: Sequence[Tensor]) -> None:
+    def __init__(self, route: Route, line: KeyLine, copies: Sequence[Tensor], pace: Pace) -> None:
         self._group = route.group(route.giver)
         self._copies = copies
+        self._pace = pace
         self.failed = False
         _start(lambda: self._send(line))
 
     def _send(self, line: KeyLine) -> None:
         try:
             self._group.connect(line)
-            self._group.waits.call(lambda: _move(self._group, 1, "send", self._copies))
+            self._pace.begin()
+            self._group.waits.call(lambda: _move(self._group, 1, "send", self._copies, self._pace))
         except (RuntimeError, WorldChanged):
             self.failed = True
             self._group.cut()
         self._copies = []
 
+    def hurry(self) -> None:
+        """The newcomer runs out of room."""
+        self._pace.hurry()
+
     def cut(self) -> None:
+        self._pace.hurry()
         self._group.cut()
 
     def close(self) -> None:
-        self._group.cut()
+        self.cut()
         self._group.retire()
 
 
@@ -122,6 +157,7 @@ class CatchUp:
         self._received = False
         self._failed = False
         self._closed = False
+        self._is_cramped = False
         self._at_work = threading.Lock()  # while the state is written
         self._limit = _queue_limit(tensors)
         _start(lambda: self._run(line))
@@ -133,12 +169,18 @@ class CatchUp:
             self._queue.append(_Entry(recorded, _now_on_device()))
             held = sum(one.nbytes for entry in self._queue for one in entry.steps)
             self._failed = self._failed or held > self._limit
+            self._is_cramped = held > self._limit * ROOMY
             self._changed.notify_all()
 
     @property
     def failed(self) -> bool:
         """The state will not come, or there is no room for more steps."""
         return self._failed
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Whether steps come faster than there is room for, should the stream go on like this."""
+        return self._is_cramped and not self._received
 
     @property
     def is_close(self) -> bool:
@@ -249,9 +291,13 @@ def _now_on_device() -> torch.cuda.Event | None:
 
 
 def _move(
-    group: Group, peer: int, verb: Literal["send", "recv"], tensors: Sequence[Tensor]
+    group: Group,
+    peer: int,
+    verb: Literal["send", "recv"],
+    tensors: Sequence[Tensor],
+    pace: Pace | None = None,
 ) -> None:
-    channel = Channel(group.pg, peer, verb, TAG)
+    channel = Channel(group.pg, peer, verb, TAG, pace)
     for tensor in tensors:
         channel.add(memory_of(tensor))
     channel.finish()

@@ -50,27 +50,35 @@ class Group(Protocol):
     def recv(self, tensors: list[Tensor], src: int, tag: int, /) -> Any: ...
 
 
-class _Staged(NamedTuple):
-    """A message that passes through a stage, and how it gets in there or out."""
+class _Message(NamedTuple):
+    """One of several that are under way at a time."""
 
     tag: int
     size: int
-    move: Callable[[Tensor], None]
+    memory: Tensor | None  # None: it passes through a stage
+    move: Callable[[Tensor], None] | None = None  # how it gets in there or out
 
 
 class Channel:
     """Bytes to or from one peer, in messages tagged `first_tag`, `first_tag + 1`, ..."""
 
     def __init__(
-        self, group: Group, peer: int, verb: Literal["send", "recv"], first_tag: int
+        self,
+        group: Group,
+        peer: int,
+        verb: Literal["send", "recv"],
+        first_tag: int,
+        pace: Callable[[int], None] | None = None,
     ) -> None:
+        """`pace`: called with the bytes of each message that is through; it may take its time."""
+        self._pace = pace
         self._sends = verb == "send"
         self._transport = group.send if self._sends else group.recv
         self._carried = carried(group)
         self._peer = peer
         self._tag = first_tag
         self._posted: list[tuple[Any, Tensor]] = []  # memory has to live until it is through
-        self._staged: list[_Staged] = []
+        self._waiting: list[_Message] = []
         self._after: list[Callable[[], None]] = []
         self._devices: set[torch.device] = set()
 
@@ -78,11 +86,13 @@ class Channel:
         """More bytes to move, a flat uint8 tensor; they are through when `finish` returns."""
         self._devices.add(memory.device)
         for part in memory.split(MESSAGE) if memory.numel() else ():
-            if part.device.type in self._carried:
+            if part.device.type not in self._carried:
+                self._stage(part.numel(), self._copy_of(part))
+            elif self._pace is not None:
+                self._enqueue(part.numel(), part)
+            else:
                 self._posted.append((self._post(part, self._tag), part))
                 self._tag += 1
-            else:
-                self._stage(part.numel(), self._copy_of(part))
 
     def add_together(self, tensors: list[Tensor]) -> None:
         """Tensors of one dtype and kind of device that travel as one message, MESSAGE at most."""
@@ -99,20 +109,22 @@ class Channel:
 
     def push(self) -> None:
         """Have all that was added so far on its way before anything that is added later."""
-        if not self._staged:
+        if not self._waiting:
             return
         stages = take_stages(self._carried)
-        under_way: deque[tuple[Any, Tensor, _Staged]] = deque()
-        for number, message in enumerate(self._staged):
+        under_way: deque[tuple[Any, Tensor, _Message]] = deque()
+        for number, message in enumerate(self._waiting):
             if len(under_way) == STAGES:
                 self._complete(*under_way.popleft())
-            stage = stages[number % STAGES][: message.size]
-            if self._sends:
-                message.move(stage)
-            under_way.append((self._post(stage, message.tag), stage, message))
+            memory = message.memory
+            if memory is None:
+                memory = stages[number % STAGES][: message.size]
+            if self._sends and message.move is not None:
+                message.move(memory)
+            under_way.append((self._post(memory, message.tag), memory, message))
         for passing in under_way:
             self._complete(*passing)
-        self._staged.clear()
+        self._waiting.clear()
         leave_stages(self._carried, stages)
 
     def finish(self) -> None:
@@ -138,7 +150,12 @@ class Channel:
         return self._transport([memory], self._peer, tag)
 
     def _stage(self, size: int, move: Callable[[Tensor], None]) -> None:
-        self._staged.append(_Staged(self._tag, size, move))
+        self._enqueue(size, None, move)
+
+    def _enqueue(
+        self, size: int, memory: Tensor | None, move: Callable[[Tensor], None] | None = None
+    ) -> None:
+        self._waiting.append(_Message(self._tag, size, memory, move))
         self._tag += 1
 
     def _copy_of(self, part: Tensor) -> Callable[[Tensor], None]:
@@ -146,10 +163,12 @@ class Channel:
             return lambda stage: _copy(stage, part)
         return lambda stage: _copy(part, stage)
 
-    def _complete(self, work: Any, stage: Tensor, message: _Staged) -> None:
-        _await(work, stage)
-        if not self._sends:
-            message.move(stage)
+    def _complete(self, work: Any, memory: Tensor, message: _Message) -> None:
+        _await(work, memory)
+        if not self._sends and message.move is not None:
+            message.move(memory)
+        if self._pace is not None:
+            self._pace(message.size)
 
 
 def wait_for_device(device: torch.device) -> None:
