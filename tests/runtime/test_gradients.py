@@ -321,3 +321,23 @@ def test_a_module_of_which_only_parts_are_called_keeps_all_bits_of_its_gradients
     )
     third = torch.ones(4, dtype=torch.float64) / 3
     assert torch.equal(sides[0].model[0].bias.grad, third / 2 + third / 2)
+
+
+def test_a_rehearsal_averages_as_a_world_does_and_leaves_nothing() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(BUCKETS)))
+    sync = GradientSync({"model": model}, {}, lambda _: None)
+    sync.rehearse("gloo")
+    threads = set(threading.enumerate())
+    model(torch.ones(2, 4)).sum().backward()
+    assert len(sync._rehearsed) == 1
+    gradients = [parameter.grad for parameter in model.parameters()]
+    sync.end_rehearsal()
+    assert sync._rehearsed == []
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(SECONDS)
+    model.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    alone = [parameter.grad for parameter in model.parameters()]
+    for one, other in zip(gradients, alone, strict=True):
+        assert one is not None and other is not None and torch.equal(one, other)
+    sync.close()

@@ -287,7 +287,12 @@ def test_the_deadline_of_collectives_is_not_that_of_connecting() -> None:
 # --- DistributedDataParallel --------------------------------------------------------------------
 
 
-@proves(f"{DDP}._pre_forward", f"{DDP}._post_forward", "distributed.Reducer._rebuild_buckets")
+@proves(
+    f"{DDP}._pre_forward",
+    f"{DDP}._post_forward",
+    "distributed.Reducer._rebuild_buckets",
+    "distributed.Reducer._get_zeros_like_grad_buckets",
+)
 def test_ddp_averages_the_gradients_of_a_module_that_is_called_by_itself(
     pair: list[Group],
 ) -> None:
@@ -303,6 +308,9 @@ def test_ddp_averages_the_gradients_of_a_module_that_is_called_by_itself(
             output = torch_private.after_forward(ddp, model(*args, **kwargs))
             model.zero_grad()
             output.sum().backward()
+        buckets = [bucket.buffer() for bucket in torch_private.empty_buckets(ddp)]
+        assert sum(bucket.numel() for bucket in buckets) == 9
+        assert not any(bucket.any() for bucket in buckets)
         return rebuilt, [p.grad for p in model.parameters() if p.grad is not None]
 
     (rebuilt, first), (_, second) = together(*(lambda g=group: train(g) for group in pair))

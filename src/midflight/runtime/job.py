@@ -78,6 +78,7 @@ class Job:
     def __init__(self, objects: Mapping[str, Any], options: Options) -> None:
         self._session = Session(objects, options)
         self._shards = options.deterministic
+        self._may_shadow = options.joining != "blocking"
         self._device = next((p.device for p in _parameters(objects) if p.is_cuda), None)
         self._scaler: Any = next((o for o in objects.values() if is_scaler(o)), None)
         self._last_completed = False
@@ -183,7 +184,10 @@ class Job:
         session.rehearsing = True
         try:
             session.sync.rehearse(session.backends[0])
-            yield feed.sample(session.env.rank, max(session.env.size, session.env.rank + 1))
+            rank, size = session.env.rank, max(session.env.size, session.env.rank + 1)
+            yield feed.sample(rank, size)
+            if self._may_shadow:
+                yield feed.sample(rank, size, sharers=rank)  # of another shape, for other kernels
         finally:
             session.sync.end_rehearsal()
             session.rehearsing = False

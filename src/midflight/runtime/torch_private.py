@@ -80,6 +80,10 @@ INTERFACES = (
         "DDP agrees on the order of its buckets in a wait that no cut would end",
     ),
     Interface(
+        "distributed.Reducer._get_zeros_like_grad_buckets",
+        "how DDP will cut its buckets, for a rehearsal",
+    ),
+    Interface(
         "nn.parallel.distributed._find_tensors",
         "the outputs of a forward pass whose backward pass has to fail",
     ),
@@ -229,6 +233,11 @@ def after_forward(ddp: DistributedDataParallel, output: Any) -> Any:
 def rebuild_buckets(ddp: DistributedDataParallel) -> bool:
     """Agree with the others on the buckets' order, once, in the second forward; True if done."""
     return bool(ddp.reducer._rebuild_buckets())
+
+
+def empty_buckets(ddp: DistributedDataParallel) -> list[GradBucket]:
+    """Buckets of zeros, as DDP would hand them over now."""
+    return list(ddp.reducer._get_zeros_like_grad_buckets())
 
 
 def tensors_in(output: Any) -> list[Tensor]:

@@ -27,12 +27,12 @@ WIDTH = 200  # its square in doubles is a large tensor
 def hold_streams(out: Path) -> None:
     move: Callable[..., None] = stream._move
 
-    def held(group: Any, peer: int, verb: str, tensors: Any) -> None:
+    def held(group: Any, peer: int, verb: str, *rest: Any) -> None:
         if (out / "hold").exists():
             (out / f"held-{verb}").touch()
             while not (out / "go").exists():
                 time.sleep(0.01)
-        move(group, peer, verb, tensors)
+        move(group, peer, verb, *rest)
 
     stream._move = held
 

@@ -82,13 +82,13 @@ class Feed:
         if self.ended is not None:
             self.ended()
 
-    def sample(self, rank: int, size: int) -> Batch:
+    def sample(self, rank: int, size: int, sharers: int | None = None) -> Batch:
         """A batch of the kind that such a member will get, for a step that does not count."""
         assert self._loader is not None
-        issued = self.sampler.example(rank, size)
+        issued = self.sampler.example(rank, size, sharers)
         indices = issued.indices or issued.placeholder
         items = [self._loader.dataset[index] for index in indices]
-        if self._loader.num_workers:
+        if self._loader.num_workers and self._iterator is None:
             self.prime(self._session.cursor)  # have the workers up in time
         return Batch(self._loader.collate_fn(items), issued)
 

@@ -89,10 +89,10 @@ class ElasticBatchSampler(Sampler[list[int]]):
         self._version = schedule.version  # of the schedule, when what was issued was last checked
         self.rewind(Cursor())
 
-    def example(self, rank: int, size: int) -> Issued:
+    def example(self, rank: int, size: int, sharers: int | None = None) -> Issued:
         """What such a member might be issued in a step before the first."""
         extent = replace(self.plan.extent_at(Cursor()), step=-1)
-        piece = self.plan.pieces(extent, rank, size)[0]
+        piece = self.plan.pieces(extent, rank, size, sharers)[0]
         return self._issued(extent, self._schedule.ticket(0), 0, piece)
 
     def rewind(self, cursor: Cursor) -> None:

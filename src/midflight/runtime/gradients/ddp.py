@@ -9,6 +9,7 @@ that lie there are not averaged.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, NoReturn
 
@@ -96,8 +97,15 @@ class GradientSync:
             self.detach()
 
     def end_rehearsal(self) -> None:
-        if self._rehearsal is not None:
-            self.detach()
+        """With the buckets of a second pass, which DDP cuts otherwise."""
+        if self._rehearsal is None:
+            return
+        with suppress(RuntimeError):  # of memory there may be too little for that
+            for wrapped in self._wrapped.values():
+                if torch_private.rebuild_buckets(wrapped):
+                    for bucket in torch_private.empty_buckets(wrapped):
+                        self._rehearse(self._rehearsal, bucket).wait()
+        self.detach()
 
     def _wrap_anew(self, module: nn.Module, group: Group) -> None:
         """A DDP object for those of its parameters that are trained now, if any."""
