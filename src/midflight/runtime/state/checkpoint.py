@@ -31,6 +31,7 @@ _DAMAGED = (
     ValueError,
     TypeError,
     AttributeError,
+    AssertionError,  # by torch.load
     EOFError,
     pickle.UnpicklingError,
     struct.error,

@@ -164,6 +164,7 @@ def read(manifest: Path) -> Snapshot:
         layout = Layout.from_json(json.dumps(about["layout"]))
         tree = json.dumps(about["tree"]).encode()
         path, size, crc = manifest.with_name(about["file"]), about["bytes"], about["crc32"]
+        os.fsencode(path)  # JSON can say half a surrogate pair, of which no name can be made
     except (KeyError, TypeError, ValueError, RecursionError, StateError) as error:
         raise StateError(f"{manifest} is damaged: {error!s:.500}") from None
     try:
