@@ -14,6 +14,7 @@ from midflight.runtime.shadow.eligibility import (
     check_joining,
     describe,
     is_wanted,
+    may_be_wanted,
     objection,
 )
 
@@ -39,6 +40,15 @@ def test_size_decides_unless_the_script_does(joining: Any, nbytes: int, wanted: 
 
 
 @pytest.mark.parametrize(
+    ("joining", "width", "may_be"),
+    [("auto", 2000, False), ("auto", 2400, True), ("shadow", 1, True), ("blocking", 9000, False)],
+)
+def test_a_newcomer_judges_by_its_parameters(joining: Any, width: int, may_be: bool) -> None:
+    model = nn.Linear(width, width, device="meta")  # and AdamW keeps two more of each
+    assert may_be_wanted(joining, {"model": model}) == may_be
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"optimizers": ["torch.optim.LBFGS"]}, "torch.optim.LBFGS"),
@@ -54,6 +64,7 @@ def test_size_decides_unless_the_script_does(joining: Any, nbytes: int, wanted: 
         ({"scaler": True}, "scaler"),
         ({"deterministic": True}, "deterministic"),
         ({"leavers": True}, "members leave"),
+        ({"cramped": True}, "no memory for a copy"),
     ],
 )
 def test_what_a_replay_would_miss_is_named(change: dict[str, Any], reason: str) -> None:

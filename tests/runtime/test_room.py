@@ -1,5 +1,7 @@
 """Where a member with a state of its own receives another; told without a GPU."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -30,6 +32,51 @@ def test_a_device_that_is_more_than_half_full_has_no_room() -> None:
 
 def test_host_memory_is_not_asked_for_room() -> None:
     assert room.has_room([torch.zeros(10)], lambda device: 0)
+
+
+@pytest.mark.parametrize(
+    ("on_device", "on_host", "times", "fits"),
+    [
+        (100, 0, 8, True),  # each on its own device
+        (40, 160, 2, True),  # the device is full, so they lie on the host
+        (40, 159, 2, False),
+    ],
+)
+def test_copies_that_no_device_has_room_for_take_half_of_the_host_s_memory_at_most(
+    on_device: int, on_host: int, times: int, fits: bool
+) -> None:
+    free = {CUDA: on_device, torch.device("cpu"): on_host}
+    assert room.can_copy([Far(40)], times, free.__getitem__) == fits  # type: ignore[list-item]
+
+
+def test_a_tensor_on_the_host_is_copied_there() -> None:
+    state = [torch.zeros(10)]
+    assert room.can_copy(state, 1, lambda _: 80)
+    assert not room.can_copy(state, 2, lambda _: 80)
+
+
+CPU = torch.device("cpu")
+STATISTICS = "anon 5\ninactive_file 100\ntotal_inactive_file 100\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "used"),
+    [
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ],
+)
+def test_a_container_s_limit_counts(tmp_path: Path, limit: str, used: str) -> None:
+    groups = tmp_path / "sys/fs/cgroup"
+    (groups / limit).parent.mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable:    4 kB\n")
+    assert room.available_bytes(CPU, tmp_path) == 4096, "where there is none"
+    (groups / used).write_text("900\n")
+    (groups / used).with_name("memory.stat").write_text(STATISTICS)
+    for most, left in (("1000", 200), ("max", 4096), ("700", 0), (str(1 << 62), 4096)):
+        (groups / limit).write_text(f"{most}\n")
+        assert room.available_bytes(CPU, tmp_path) == left
 
 
 def stepped(seed: int) -> tuple[nn.Module, torch.optim.Optimizer, Holdings]:

@@ -11,7 +11,15 @@ from midflight.coordinator.core.state import OVER
 from midflight.coordinator.saved_state import Saving
 from midflight.protocol.job import JobSpec
 from midflight.runtime.data.plan import Plan
-from tests.simulation.faults import FATAL, PATIENT, SHORT_TIMEOUT, Fault, Strikes, choose
+from tests.simulation.faults import (
+    FATAL,
+    KILLS_COORDINATOR,
+    PATIENT,
+    SHORT_TIMEOUT,
+    Fault,
+    Strikes,
+    choose,
+)
 from tests.simulation.group import Fabric
 from tests.simulation.head import PORT, Keeper
 from tests.simulation.last_moments import choose_last_moment
@@ -377,6 +385,8 @@ class Cluster:
         self.store.away = False  # the job may have ended meanwhile
         saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
         told = saved is not None and self.habits is None  # how many steps there were
+        if self.stopped and any(fault.kind in KILLS_COORDINATOR for fault in self.faults):
+            told = False  # members that are stopped wait for nobody who would save their last step
         if saved is not None and told and job.result() == 0 and saved.best_step != witness.steps:
             witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
         if job.result() == 0 and not self.is_complete and not self.stopped:

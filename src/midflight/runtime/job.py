@@ -33,7 +33,12 @@ from midflight.runtime.group import reduction
 from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.options import Options
 from midflight.runtime.session import Session
-from midflight.runtime.shadow.eligibility import Joining, check_joining, is_scaler
+from midflight.runtime.shadow.eligibility import (
+    Joining,
+    check_joining,
+    is_scaler,
+    may_be_wanted,
+)
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.checkpoints import Checkpoints, Interval
 from midflight.runtime.state.values import Values
@@ -51,7 +56,7 @@ def join(
     resume: str | os.PathLike[str] | None = None,
     deterministic: int | None = None,
     verify_every: int | None = None,
-    joining: Joining = "blocking",
+    joining: Joining = "auto",
     **objects: Any,
 ) -> "Job":
     """Take part in the job that this process belongs to; on its own, a world of one.
@@ -63,8 +68,8 @@ def join(
     checkpoint to begin with, or a folder of them, if there is one. `deterministic`: into how many
     shards each batch is cut, so that the weights are the same bit for bit whatever the world does.
     `verify_every`: after so many steps the members compare their states, and one that differs
-    raises StateError. `joining`: whether newcomers receive the state while the others wait
-    (blocking), while all train (shadow), or in the way that fits its size (auto).
+    raises StateError. `joining`: whether newcomers receive the state while all train (shadow),
+    while the others wait (blocking), or in the way that fits its size (auto).
     """
     check_joining(joining)
     averaging = {} if ddp is None else ddp
@@ -78,7 +83,7 @@ class Job:
     def __init__(self, objects: Mapping[str, Any], options: Options) -> None:
         self._session = Session(objects, options)
         self._shards = options.deterministic
-        self._may_shadow = options.joining != "blocking"
+        self._may_shadow = may_be_wanted(options.joining, objects)
         self._device = next((p.device for p in _parameters(objects) if p.is_cuda), None)
         self._scaler: Any = next((o for o in objects.values() if is_scaler(o)), None)
         self._last_completed = False

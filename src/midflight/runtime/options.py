@@ -18,7 +18,7 @@ class Options:
     resume: str | os.PathLike[str] | None = None
     deterministic: int | None = None
     verify_every: int | None = None
-    joining: Joining = "blocking"
+    joining: Joining = "auto"
 
     def in_common(self) -> dict[str, Any]:
         """What has to be the same on all members."""

@@ -30,7 +30,7 @@ from midflight.runtime.data.plan import Cursor, Seat
 from midflight.runtime.data.sampler import Issued
 from midflight.runtime.data.schedule import Schedule
 from midflight.runtime.gradients.ddp import GradientSync
-from midflight.runtime.gradients.deterministic import ExactSync
+from midflight.runtime.gradients.sync import gradient_sync
 from midflight.runtime.group.process_group import Group, is_communication_error
 from midflight.runtime.group.public_group import check_waits
 from midflight.runtime.membership.driver import Driver, block
@@ -58,6 +58,7 @@ from midflight.runtime.state.checkpoints import Checkpoints, Moment
 from midflight.runtime.state.equality import Equality
 from midflight.runtime.state.holdings import Holdings
 from midflight.runtime.state.layout import Layout, Snapshot
+from midflight.runtime.state.room import can_copy
 from midflight.runtime.state.terms import Terms
 from midflight.runtime.state.values import Values
 
@@ -75,7 +76,7 @@ class Session:
         modules = {n: o for n, o in objects.items() if isinstance(o, nn.Module)}
         self.backends = options.backends(modules.values())
         self.driver = Driver(self, Group(ALONE, "m0", self.backends[0]))
-        self.sync = _gradient_sync(modules, options, self.driver.broke)
+        self.sync = gradient_sync(modules, options.ddp, options.deterministic, self.driver.broke)
         self.equality = Equality(options.verify_every)
         self.checkpoints: Checkpoints | None = None
         self.env = WorkerEnv.from_env(os.environ)
@@ -107,6 +108,7 @@ class Session:
         self._layout_made = threading.Event()
         self._layout: Layout | StateError | None = None  # or why there can be none
         self._copies = Copies()  # for the state that is sent while all train
+        self._cramped = False  # there is no memory for them
 
     def _check_waits(self) -> None:
         for name in _WAITS_INSIDE:
@@ -295,6 +297,7 @@ class Session:
             joining=self._options.joining,
             nbytes=sum(snapshot.layout.slots[n].nbytes for n in rest_of(self.holdings, snapshot)),
             leavers=leavers,
+            cramped=self._cramped,
             deterministic=self._options.deterministic is not None,
             averages=ddp is not False,
             bucket_views=ddp is not False and bool(ddp.get("gradient_as_bucket_view")),
@@ -454,9 +457,13 @@ class Session:
         self._layout_wanted.clear()
         captured = try_capture(self.capture)
         self._layout = captured if isinstance(captured, StateError) else captured.layout
-        self._copies = Copies()
+        self._copies, self._cramped = Copies(), False
         if isinstance(captured, Snapshot) and self._may_follow(captured):
-            self._copies = Copies(captured.tensors[n] for n in rest_of(self.holdings, captured))
+            rest = [captured.tensors[n] for n in rest_of(self.holdings, captured)]
+            self._cramped = not can_copy(
+                rest, self.group.world.local_size(self.group.world.names[self.rank])
+            )
+            self._copies = Copies(() if self._cramped else rest)
         self._layout_made.set()
 
     # --- asked by the threads of the membership ---------------------------------------------
@@ -489,11 +496,3 @@ class Session:
         self._copies.touch()
         group.on_cut.append(self._copies.release)
         return self._layout
-
-
-def _gradient_sync(
-    modules: Mapping[str, nn.Module], options: Options, on_break: Callable[[BaseException], None]
-) -> GradientSync | ExactSync:
-    if options.deterministic is not None:
-        return ExactSync(modules, options.deterministic)
-    return GradientSync(modules, options.ddp, on_break)

@@ -20,6 +20,7 @@ Joining = Literal["auto", "blocking", "shadow"]
 # Bytes. Handing over 64 MiB takes about 50 ms where memory is ordinary, which is the pause that we
 # aim for at any size; a shadow join takes a few steps in which the newcomer does no work.
 WORTHWHILE = 64 << 20
+MOMENTS = 2  # what AdamW keeps beside each parameter
 OPTIMIZERS = frozenset(
     f"torch.optim.{name}"
     for name in (
@@ -46,6 +47,7 @@ class Facts:
     scaler: bool = False
     deterministic: bool = False
     leavers: bool = False  # members leave in the same change
+    cramped: bool = False  # this host has no memory for copies of it
 
 
 def describe(objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,6 +83,13 @@ def check_joining(joining: str) -> None:
         raise UsageError(f"joining is {joining!r}: give one of {known}")
 
 
+def may_be_wanted(joining: Joining, objects: Mapping[str, Any]) -> bool:
+    """Whether it might, as far as a newcomer can tell that has not seen the state."""
+    modules = [held for held in objects.values() if isinstance(held, nn.Module)]
+    nbytes = sum(param.nbytes for module in modules for param in module.parameters())
+    return is_wanted(Facts(joining, nbytes * (1 + MOMENTS), ()))
+
+
 def is_wanted(facts: Facts) -> bool:
     """Whether a shadow join would be worth its while, or was asked for."""
     return facts.joining == "shadow" or (facts.joining == "auto" and facts.nbytes >= WORTHWHILE)
@@ -91,6 +100,7 @@ def objection(facts: Facts) -> str | None:
     unknown = [name for name in facts.optimizers if name not in OPTIMIZERS]
     objections = (
         (facts.leavers, "members leave in the same change"),
+        (facts.cramped, "there is no memory for a copy of the state"),
         (facts.deterministic, "deterministic mode adds gradients in a way of its own"),
         (facts.scaler, "a gradient scaler may skip steps"),
         (not facts.averages, "the script averages its gradients itself"),

@@ -6,7 +6,8 @@ tensors. That copy is local and cannot break off, so at no time is there less th
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -35,16 +36,54 @@ def free_bytes(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0]) + reserve
 
 
-def available_bytes(device: torch.device) -> int:
+def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
     """What the device, or this host, could still give to torch."""
     if device.type == "cuda":
         return free_bytes(device)
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
     found = dict(line.split(":", 1) for line in lines if ":" in line)
-    return int(found["MemAvailable"].split()[0]) << 10
+    return min((int(found["MemAvailable"].split()[0]) << 10, *_left_of_limits(root)))
+
+
+# Where a container sees the limit of its memory, what is used of it, and how much of that are
+# files, which give way: of the second version of control groups, and of the first.
+_LIMITS = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
+
+
+def _left_of_limits(root: Path) -> Iterator[int]:
+    """What this container may still take; nothing where there is no limit."""
+    for limit, used, statistics, files in _LIMITS:
+        folder = root / "sys/fs/cgroup"
+        with suppress(OSError, ValueError, KeyError):
+            most = int((folder / limit).read_text())
+            lines = (folder / statistics).read_text().splitlines()
+            gives_way = int(dict(line.split() for line in lines)[files])
+            yield max(0, most - int((folder / used).read_text()) + gives_way)
+
+
+def can_copy(
+    tensors: Sequence[Tensor], times: int, free: Callable[[torch.device], int] = available_bytes
+) -> bool:
+    """Whether half of the memory that is left here would hold so many copies of these.
+
+    A copy lies where the original does, or, if that device has no room, in the host's memory.
+    """
+    elsewhere = [tensor for tensor in tensors if on_device(tensor)]
+    on_host = [tensor for tensor in tensors if not on_device(tensor)]
+    if not has_room(elsewhere, free):
+        on_host += elsewhere
+    return sum(tensor.nbytes for tensor in on_host) * times <= free(torch.device("cpu")) // 2
 
 
 def host_room(own: Snapshot) -> Prepared:
