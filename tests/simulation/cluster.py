@@ -382,15 +382,19 @@ class Cluster:
         if self.wishes == 1 and self.wanted_still not in (None, self.wanted):
             wanted = f"{self.wanted} members are wanted, where {self.wanted_still} were before"
             witness.find(f"a resize was said not to be done, and {wanted}")
-        self.store.away = False  # the job may have ended meanwhile
-        saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
-        told = saved is not None and self.habits is None  # how many steps there were
-        if self.stopped and any(fault.kind in KILLS_COORDINATOR for fault in self.faults):
-            told = False  # members that are stopped wait for nobody who would save their last step
-        if saved is not None and told and job.result() == 0 and saved.best_step != witness.steps:
-            witness.find(f"{saved.best_step} steps are saved after {witness.steps}")
+        if job.result() == 0 and self.habits is None:
+            self._check_last_step()
         if job.result() == 0 and not self.is_complete and not self.stopped:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
+
+    def _check_last_step(self) -> None:
+        """Members that are stopped wait for nobody who would save it if the coordinator dies."""
+        if self.stopped and any(fault.kind in KILLS_COORDINATOR for fault in self.faults):
+            return
+        self.store.away = False  # the job may have ended meanwhile
+        saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)
+        if saved is not None and saved.best_step != self.witness.steps:
+            self.witness.find(f"{saved.best_step} steps are saved after {self.witness.steps}")
 
     def _check_restarted(self, code: int) -> None:
         self.restarts.check_count()
