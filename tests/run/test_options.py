@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from midflight.errors import UsageError
+from midflight.protocol.environment import JOIN_BANDWIDTH, WorkerEnv
 from midflight.run.main import main
 from midflight.run.options import UNBOUNDED, Options, parse
 
@@ -93,6 +94,18 @@ def test_a_command_that_exists_only_elsewhere_is_left_to_the_hosts(env: dict[str
     assert parse(["-H", "far-away:1", "no-such-command"], env).hosts == {"far-away": 1}
 
 
+@pytest.mark.parametrize("text", ["500M", "500MB", "500MB/s", "0.5G"])
+def test_members_are_told_the_bandwidth_of_a_join(env: dict[str, str], text: str) -> None:
+    told = read(env, "--join-bandwidth", text).spec.environment
+    assert told == {JOIN_BANDWIDTH: "500000000"}
+    worker = WorkerEnv("r", "m0", "a", 0, "a", "a:1", "t", 1.0, 1.0, "").to_env()
+    found, unlimited = (WorkerEnv.from_env({**worker, **more}) for more in (told, {}))
+    assert found is not None and found.join_bandwidth == 5e8
+    own = WorkerEnv.from_env({**worker, JOIN_BANDWIDTH: "500M"})
+    assert own == found
+    assert unlimited is not None and unlimited.join_bandwidth is None
+
+
 BAD = [
     (["--what", "3", "--", "sh"], "unrecognized arguments: --what"),
     (["-np", "0", "sh"], "wanted a whole number from 1 to 10000, got '0'"),
@@ -116,6 +129,9 @@ BAD = [
     (["--elastic-timeout", "0", "sh"], "--elastic-timeout must be more than 0"),
     (["--elastic-timeout", "nan", "sh"], "wanted a number of seconds"),
     (["--grace", "soon", "sh"], "wanted a number of seconds, 0 or more, got 'soon'"),
+    (["--join-bandwidth", "fast", "sh"], "wanted bytes per second, as in 500M or 1Gi"),
+    (["--join-bandwidth", "-1M", "sh"], "--join-bandwidth: expected one argument"),
+    (["--join-bandwidth", "1", "sh"], "1k or more, got '1'"),
     (["--listen", "here", "sh"], "--listen wants HOST:PORT"),
     (["--listen", "127.0.0.1:99999", "sh"], "--listen wants HOST:PORT"),
     (["--name", "Über uns", "sh"], "a run's name has"),

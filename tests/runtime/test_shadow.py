@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 from midflight.runtime.group import process_group as groups
 from midflight.runtime.group.process_group import Group
 from midflight.runtime.shadow import stream
-from midflight.runtime.shadow.join import Conclude, Shadow, Share, Word, begin, judge
+from midflight.runtime.shadow.join import Conclude, Means, Shadow, Share, Word, begin, judge
 from midflight.runtime.shadow.stream import Copies, Pace
 from midflight.runtime.state.agreement import Agreement, Standpoint, agree
 from midflight.runtime.state.background import Rest
@@ -58,7 +59,8 @@ class Member:
     def begin(self, group: Group, rest: Rest, line: Keys) -> Shadow:
         copies = Copies(rest.tensors)
         copies.touch()
-        return begin(group, rest, line, copies, self.capture, [self.optimizer])
+        pace = partial(Pace, lambda: group.waits.are_open)
+        return begin(group, rest, Means(line, pace, copies), self.capture, [self.optimizer])
 
     def large(self) -> list[torch.Tensor]:
         matrix = self.model[0].weight
@@ -188,6 +190,20 @@ def test_a_stream_rests_in_proportion_while_others_average(monkeypatch: pytest.M
     now[0] += 0.01
     pace(1)
     assert rests == pytest.approx([0.03, stream.LONGEST_REST])
+
+
+def test_a_stream_keeps_within_its_limit_even_in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = [10.0], list[float]()
+    monkeypatch.setattr(stream.time, "monotonic", lambda: now[0])
+    pace = Pace(lambda: True, limit=1000.0)
+    monkeypatch.setattr(pace._over, "wait", rests.append)
+    pace.begin()
+    pace.hurry()
+    now[0] += 0.01
+    pace(100)
+    now[0] += 0.5
+    pace(100)
+    assert rests == pytest.approx([0.09, 0.0])
 
 
 @pytest.mark.parametrize("alone", [0, 1, 2])

@@ -31,6 +31,7 @@ class Network:
         self._slow: dict[str, float] = {}  # by host: what is added to each delay
         self.lost: set[str] = set()  # hosts that are gone, with all that was on them
         self.endpoints: dict[Endpoint, None] = {}  # those that are open, in the order of opening
+        self._left: dict[Endpoint, None] = {}  # not open any more; the kernel sends what they said
 
     # --- what hosts can do ----------------------------------------------------------------------
 
@@ -72,6 +73,12 @@ class Network:
             + max(self._slow.get(one, 0.0), self._slow.get(other, 0.0)) * self._rng.random()
         )
 
+    def leave(self, endpoint: "Endpoint") -> None:
+        """It is open no more."""
+        self.endpoints.pop(endpoint, None)
+        if endpoint.waiting:
+            self._left[endpoint] = None
+
     # --- faults ---------------------------------------------------------------------------------
 
     def cut(self, one: str, other: str) -> None:
@@ -81,7 +88,8 @@ class Network:
     def heal(self, one: str, other: str) -> None:
         pair = frozenset((one, other))
         self._cuts[pair] -= 1
-        for endpoint in list(self.endpoints):
+        left, self._left = self._left, {}
+        for endpoint in (*self.endpoints, *left):
             endpoint.send_again()
 
     def slow(self, host: str, seconds: float) -> None:
@@ -126,6 +134,8 @@ class Network:
             or not self.reachable(sender.process.host, sender.peer.process.host)
         ):
             sender.waiting.append((kind, data))
+            if sender not in self.endpoints:
+                self._left[sender] = None
             return
         sender.in_flight -= len(data)
         sender.peer.receive_soon(kind, data)
@@ -177,7 +187,7 @@ class Endpoint(asyncio.Transport):
         if not self._closing and process.host not in self._network.lost:
             self._network.send(self, "fin", b"")
         self._closing = self._lost = True
-        self._network.endpoints.pop(self, None)
+        self._network.leave(self)
 
     # --- what arrives ---------------------------------------------------------------------------
 
@@ -209,7 +219,7 @@ class Endpoint(asyncio.Transport):
     def _lose(self, error: Exception | None) -> None:
         if not self._lost:
             self._lost = True
-            self._network.endpoints.pop(self, None)
+            self._network.leave(self)
             self.process.on_end.remove(self._process_ended)
             self.protocol.connection_lost(error)
 

@@ -8,10 +8,12 @@ secret itself never travels: members read it from the token file.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from midflight.errors import ProtocolError
+from midflight.errors import ProtocolError, UsageError
+from midflight.quantities import quantity
 
 PREFIX = "MIDFLIGHT_"
 JOINER = PREFIX + "JOINER"
+JOIN_BANDWIDTH = PREFIX + "JOIN_BANDWIDTH"
 # Where they are kept in a process whose framework is not to see torchrun's.
 RANK, SIZE = PREFIX + "RANK", PREFIX + "SIZE"
 TORCHRUN = (
@@ -38,6 +40,7 @@ class WorkerEnv:
     joiner: bool = False  # training is under way already; False: this one is there from the start
     rank: int = 0  # what it will be, as far as the coordinator knew when it was started
     size: int = 1
+    join_bandwidth: float | None = None  # bytes per second of a state that follows; None: no limit
 
     def to_env(self) -> dict[str, str]:
         return {
@@ -76,8 +79,9 @@ class WorkerEnv:
                 joiner=env.get(JOINER) == "1",
                 rank=int(env.get(RANK, env.get("RANK", "0"))),
                 size=int(env.get(SIZE, env.get("WORLD_SIZE", "1"))),
+                join_bandwidth=quantity(env.get(JOIN_BANDWIDTH, "0")) or None,
             )
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, UsageError) as error:
             raise ProtocolError(f"the MIDFLIGHT_ variables are damaged: {error}") from None
 
 

@@ -6,6 +6,7 @@ Programs that launch a run fill in `Given` and call `check`; `parse` does that f
 """
 
 import argparse
+import math
 import os
 import secrets
 import shutil
@@ -19,9 +20,10 @@ from midflight.deadlines import COME_BACK
 from midflight.errors import UsageError
 from midflight.private_file import read_private
 from midflight.protocol.dialect import OWN, Dialect
+from midflight.protocol.environment import JOIN_BANDWIDTH
 from midflight.protocol.job import JobSpec
 from midflight.protocol.tunnel import TLS, check_tls
-from midflight.quantities import counted
+from midflight.quantities import counted, quantity
 from midflight.run.addresses import check_listen, is_local
 from midflight.run.hosted import Hosted, hosted
 from midflight.run.hosts import Hosts, parse_hosts, read_hostfile
@@ -81,6 +83,7 @@ class Given:
     timestamps: bool = False
     output_dir: str | None = None
     ledger_dir: str | None = None
+    join_bandwidth: float | None = None
     dialect: Dialect = OWN
     environment: Mapping[str, str] = field(default_factory=dict)  # for every member
 
@@ -211,8 +214,15 @@ def _spec(given: Given, name: str, ledger: str, hosts: Hosts) -> JobSpec:
         output_dir=_made("--output-dir", Path(given.output_dir)) if given.output_dir else None,
         ledger=ledger,
         dialect=given.dialect,
-        environment=dict(given.environment),
+        environment=_environment(given),
     )
+
+
+def _environment(given: Given) -> dict[str, str]:
+    """Of every member."""
+    if given.join_bandwidth is None:
+        return dict(given.environment)
+    return {**given.environment, JOIN_BANDWIDTH: f"{given.join_bandwidth:.0f}"}
 
 
 def _default_hosts(given: Given, spec: JobSpec) -> Hosts:
@@ -255,6 +265,19 @@ def _made(flag: str, path: Path) -> str:
     except OSError as error:
         raise UsageError(f"{flag}: cannot make {path}: {error.strerror}") from None
     return str(path)
+
+
+def _bytes_per_second(text: str) -> float:
+    """A quantity as Kubernetes writes it, with or without its unit: 500M, 1Gi, 500MB/s."""
+    try:
+        value = quantity(text.removesuffix("/s").removesuffix("B"))
+    except UsageError:
+        value = 0.0
+    if not 1000.0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f"wanted bytes per second, as in 500M or 1Gi, 1k or more, got {text!r}"
+        )
+    return value
 
 
 def parser() -> argparse.ArgumentParser:
@@ -334,6 +357,13 @@ def _add_sizes(parser: argparse.ArgumentParser) -> None:
         default=0,
         metavar="N",
         help="members that each host keeps ready to start (default 0)",
+    )
+    add(
+        "--join-bandwidth",
+        type=_bytes_per_second,
+        metavar="RATE",
+        help="bytes per second, as in 500M or 1Gi, at which a member sends a large state to a "
+        "newcomer while all train (default: no limit)",
     )
 
 

@@ -43,8 +43,8 @@ from midflight.runtime.shadow.eligibility import (
     is_wanted,
     objection,
 )
-from midflight.runtime.shadow.join import Conclude, Shadow, Share, begin, seat_in
-from midflight.runtime.shadow.stream import Copies
+from midflight.runtime.shadow.join import Conclude, Means, Shadow, Share, begin, seat_in
+from midflight.runtime.shadow.stream import Copies, Pace
 from midflight.runtime.state import checkpoint
 from midflight.runtime.state.agreement import (
     Agreement,
@@ -273,9 +273,11 @@ class Session:
     def _begin_shadow(self, group: Group, rest: Rest) -> None:
         """The newcomers of this world have all that is small; the rest follows."""
         assert self.driver.membership is not None
-        line = self.driver.membership.link
-        copies, self._copies = self._copies, Copies()
-        self.shadow = begin(group, rest, line, copies, self.capture, self.optimizers)
+        limit = self.env.join_bandwidth if self.env is not None else None
+        pace = partial(Pace, lambda: group.waits.are_open, limit)
+        means = Means(self.driver.membership.link, pace, self._copies)
+        self._copies = Copies()
+        self.shadow = begin(group, rest, means, self.capture, self.optimizers)
         group.on_cut.append(self.shadow.cut)
         if self.shadow.is_newcomer and isinstance(self.sync, GradientSync):
             self.sync.before_evaluation = self._before_evaluation

@@ -69,23 +69,31 @@ def seat_in(group: Group, shadow: "Shadow | None" = None) -> Seat:
     return Seat(group.generation, group.rank, group.size, sharers)
 
 
+@dataclass(frozen=True)
+class Means:
+    """What streams need."""
+
+    line: KeyLine
+    pace: Callable[[], Pace]
+    copies: Copies
+
+
 def begin(
     group: Group,
     rest: Rest,
-    line: KeyLine,
-    copies: Copies,
+    means: Means,
     capture: Callable[[], Snapshot],
     optimizers: Sequence[torch.optim.Optimizer],
 ) -> "Shadow":
     """Have the rest of the state on its way; a newcomer has restored what it has."""
     routes = [Route(group.world, *pair) for pair in rest.pairs]
     own_routes = [route for route in routes if route.giver == group.rank]
-    copied = copies.of(rest.tensors) if own_routes else []
-    givers = [Giver(r, line, copied, Pace(lambda: group.waits.are_open)) for r in own_routes]
+    copied = means.copies.of(rest.tensors) if own_routes else []
+    givers = [Giver(route, means.line, copied, means.pace()) for route in own_routes]
     shadow = Shadow(group, len(routes), givers)
     own = next((route for route in routes if route.newcomer == group.rank), None)
     if own is not None and (places := placed(rest, capture())) is not None:
-        shadow.catch_up = CatchUp(own, line, places, optimizers)
+        shadow.catch_up = CatchUp(own, means.line, places, optimizers)
     return shadow
 
 

@@ -81,26 +81,36 @@ class Copies:
 
 
 class Pace:
-    """How fast a stream may go: it yields to the training's own collectives."""
+    """How fast a stream may go: within a limit, and yielding to the training's collectives."""
 
-    def __init__(self, is_busy: Callable[[], bool]) -> None:
-        """`is_busy`: whether a collective of the training is under way."""
+    def __init__(self, is_busy: Callable[[], bool], limit: float | None = None) -> None:
+        """`is_busy`: whether such a collective is under way. `limit`: in bytes per second."""
         self._is_busy = is_busy
+        self._limit = limit
         self._since = 0.0
         self._at_full_speed = threading.Event()
+        self._over = threading.Event()
 
     def begin(self) -> None:
         self._since = time.monotonic()
 
     def hurry(self) -> None:
-        """Yield no more."""
+        """Yield no more. The limit holds."""
         self._at_full_speed.set()
+
+    def end(self) -> None:
+        """Rest no more."""
+        self._at_full_speed.set()
+        self._over.set()
 
     def __call__(self, nbytes: int) -> None:
         """After a part of the stream: rest as long as it has to."""
         took = time.monotonic() - self._since
         if self._is_busy():
             self._at_full_speed.wait(min(took * (1 / YIELDING - 1), LONGEST_REST))
+        if self._limit is not None:
+            took = time.monotonic() - self._since
+            self._over.wait(max(0.0, nbytes / self._limit - took))
         self._since = time.monotonic()
 
 
@@ -129,7 +139,7 @@ class Giver:
         self._pace.hurry()
 
     def cut(self) -> None:
-        self._pace.hurry()
+        self._pace.end()
         self._group.cut()
 
     def close(self) -> None:
