@@ -84,6 +84,9 @@ def test_the_others_train_on_while_a_newcomer_receives_the_state(
         (run.out / "go").touch()
         assert request.wait(PATIENCE) == 0
         assert run.await_stable(3)["resets"] == 0
+        assert run.resize("--to", "2").returncode == 0
+        assert "newcomers receive" not in run.output, "there are none"
+        assert run.resize("--to", "3").returncode == 0
         assert finished(run) == 0
         steps = [line for line in ledgers(run)["m0"] if "step" in line]
         shadowed = [line for line in steps if line.get("sharers") == 2]

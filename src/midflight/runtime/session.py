@@ -272,9 +272,8 @@ class Session:
 
     def _begin_shadow(self, group: Group, rest: Rest) -> None:
         """The newcomers of this world have all that is small; the rest follows."""
-        assert self.driver.membership is not None
-        limit = self.env.join_bandwidth if self.env is not None else None
-        pace = partial(Pace, lambda: group.waits.are_open, limit)
+        assert self.driver.membership is not None and self.env is not None
+        pace = partial(Pace, lambda: group.waits.are_open, self.env.join_bandwidth)
         means = Means(self.driver.membership.link, pace, self._copies)
         self._copies = Copies()
         self.shadow = begin(group, rest, means, self.capture, self.optimizers)
@@ -418,9 +417,11 @@ class Session:
             return False
         if snapshot is None:
             return self._options.joining != "blocking"
-        coming = order.coming
-        leavers = not set(self.group.world.names) <= set(coming.world.names)
-        return self._may_follow(snapshot, leavers=leavers, loud=coming.group.rank == 0)
+        before, after = set(self.group.world.names), set(order.coming.world.names)
+        if after <= before:
+            return False
+        loud = order.coming.group.rank == 0
+        return self._may_follow(snapshot, leavers=not before <= after, loud=loud)
 
     def _take_over(self, group: Group, agreed: Agreement, *, rng: bool) -> None:
         if (received := agreed.received) is not None:
@@ -462,9 +463,7 @@ class Session:
         self._copies, self._cramped = Copies(), False
         if isinstance(captured, Snapshot) and self._may_follow(captured):
             rest = [captured.tensors[n] for n in rest_of(self.holdings, captured)]
-            self._cramped = not can_copy(
-                rest, self.group.world.local_size(self.group.world.names[self.rank])
-            )
+            self._cramped = not can_copy(rest, self.group.local_size)
             self._copies = Copies(() if self._cramped else rest)
         self._layout_made.set()
 

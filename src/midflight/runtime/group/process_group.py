@@ -115,6 +115,11 @@ class Group:
         self.waits = Waits()
         self.on_cut: list[Callable[[], None]] = []  # called, from any thread, when it is cut
 
+    @property
+    def local_size(self) -> int:
+        """How many of its members are on this host."""
+        return self.world.local_size(self.world.names[self.rank])
+
     def connect(self, line: KeyLine) -> None:
         """Blocks until all members are connected; raises WorldChanged if it is cut meanwhile."""
         if self.size == 1:
