@@ -5,6 +5,7 @@ which to come back; the last ones who hold the training state are waited for.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -125,9 +126,10 @@ def test_a_member_that_was_let_go_is_not_one_that_the_job_could_go_on_with() -> 
     assert cluster.world == ("m0",) and stable(cluster)
 
 
-def begun_unheard(elastic_timeout: float) -> FakeCluster:
+def begun_unheard(elastic_timeout: float, elsewhere: int = 2, **options: Any) -> FakeCluster:
     """The first world is on h0, which is cut off before its members can say that they are in it."""
-    cluster = FakeCluster({"h0": 2, "h1": 2}, np=2, elastic_timeout=elastic_timeout)
+    slots = {"h0": 2, "h1": elsewhere}
+    cluster = FakeCluster(slots, np=2, elastic_timeout=elastic_timeout, **options)
     while cluster.state.forming is None:
         assert cluster.deliver_one()
     assert {m.host for m in cluster.state.forming.world.members} == {"h0"}
@@ -156,6 +158,20 @@ def test_a_restarted_coordinator_too_begins_elsewhere_after_that() -> None:
     cluster.restart()
     cluster.run(50.0)
     assert stable(cluster) and {"h1"} == {m.host for m in cluster.state.members.values()}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_and_if_it_cannot_begin_elsewhere_it_ends_after_another_elastic_timeout(
+    restarted: bool,
+) -> None:
+    cluster = begun_unheard(elastic_timeout=20.0, elsewhere=1, min_np=2).run(5.0)
+    if restarted:
+        cluster.restart()
+    cluster.run(25.0)
+    assert cluster.said("fewer than --min-np 2") and not over(cluster)
+    cluster.run(25.0)
+    assert cluster.phase is Phase.FAILED
+    assert cluster.said("2 members needed, 0 left, and no others came within 20 s")
 
 
 def test_a_newcomer_on_a_lost_host_is_given_up_while_the_last_holder_there_is_waited_for() -> None:

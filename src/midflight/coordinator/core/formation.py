@@ -188,9 +188,10 @@ def _wait_for_more(draft: Draft, alive: list[MemberState]) -> None:
     spec = draft.state.spec
     if draft.state.waiting_since is None:
         draft.set(waiting_since=draft.now)
+        waits = "they keep their memory and wait" if alive else "the job waits"
         draft.say(
             f"{counted(len(alive), 'member')} left, fewer than --min-np {spec.min_np}; "
-            f"they keep their memory and wait up to {spec.elastic_timeout:g} s for others",
+            f"{waits} up to {spec.elastic_timeout:g} s for others",
             "warning",
         )
     draft.enter(Phase.WAITING, draft.state.detail)

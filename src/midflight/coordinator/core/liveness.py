@@ -191,7 +191,8 @@ def give_up_lost(draft: Draft) -> bool:
     lost = [member for member in draft.state.members.values() if _is_lost(draft, member)]
     _give_up(draft, lost)
     if lost and not draft.state.has_begun:
-        draft.set(waiting_since=None)  # others are waited for from now on
+        is_waiting = draft.state.phase is Phase.WAITING
+        draft.set(waiting_since=draft.now if is_waiting else None)  # for others, from now on
     return bool(lost)
 
 
