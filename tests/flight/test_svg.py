@@ -67,9 +67,11 @@ def test_text_from_elsewhere_stays_text() -> None:
     ]
     root = drawn(plan(evil))
     assert {each.tag for each in root.iter()} <= {
-        f"{SVG}{name}" for name in ("svg", "title", "style", "g", "text", "rect", "line", "path")
+        f"{SVG}{name}"
+        for name in ("svg", "title", "desc", "style", "g", "text", "rect", "line", "path")
     }
     assert any("<script>" in text for text in texts(root))
+    assert any("\\x1b[2J\\u202e]]>" in text for text in texts(root))
 
 
 def test_the_picture_refers_to_nothing_outside() -> None:

@@ -52,11 +52,12 @@ def lines(plan: Plan) -> list[str]:
     return [
         f"{', '.join(done)} in {clock(went.total)}",
         f"goodput {100 * went.goodput:.0f} % ({rest})",
-        *_changes(plan.changes[1:]),
+        *by_cause(plan.changes[1:]),
     ]
 
 
-def _changes(changes: tuple[Change, ...]) -> list[str]:
+def by_cause(changes: tuple[Change, ...]) -> list[str]:
+    """How many there were of each cause, and how long they paused the training."""
     kinds: dict[str, list[Change]] = {}
     for change in changes:
         kinds.setdefault(change.cause, []).append(change)

@@ -22,7 +22,7 @@ MOST_DRAWN = 1e30  # a value beyond it is a gap, like one that is no number
 MOST_PAUSES = 12  # the longest
 _COLOURS = ("#3b76c4", "#3f9b6c", "#a8642a", "#7b5bb5", "#2a8f9d", "#b5567f", "#7d8a2e", "#5d6b7a")
 _PHASES = ("#c2410c", "#d98324", "#3b76c4", "#3f9b6c", "#8a8f98")  # as in Pause.phases
-_STYLE = (
+STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#24292f}.small{font-size:11px;fill:#57606a}"
     ".head{font-size:15px;font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}"
     ".on{fill:#fff;font-size:11px}.back{fill:#fff}.grid{stroke:#d8dee4}"
@@ -31,8 +31,8 @@ _STYLE = (
     ".failure{stroke:#cf222e;stroke-width:1.5}.lost{fill:#cf222e}"
     + "".join(f".h{n}{{fill:{colour}}}" for n, colour in enumerate(_COLOURS))
     + "".join(f".p{n}{{fill:{colour}}}" for n, colour in enumerate(_PHASES))
-    + "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.back{fill:#0d1117}"
-    ".grid{stroke:#30363d}.size{stroke:#e6edf3}.curve{stroke:#6ea8fe}.on{fill:#fff}}"
+    + "@media screen and (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}"
+    ".back{fill:#0d1117}.grid{stroke:#30363d}.size{stroke:#e6edf3}.curve{stroke:#6ea8fe}.on{fill:#fff}}"
 )
 Points = Sequence[tuple[float, float]]
 
@@ -61,8 +61,7 @@ def draw(plan: Plan) -> str:
     parts += [f'<g transform="translate(0 {canvas.number(y + 14)})">', *pauses.parts, "</g>"]
     height = y + 14 + pauses.height
     back = canvas.rect(0, 0, WIDTH, height, "back")
-    title = f"The flight plan of {plan.name or 'a run'}"
-    return canvas.picture(WIDTH, height, title, _STYLE, [back, *parts])
+    return canvas.picture(WIDTH, height, _about(plan), STYLE, [back, *parts])
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,15 @@ class _Panel:
     parts: list[str]
 
 
-def _head(plan: Plan) -> list[str]:
+def _about(plan: Plan) -> canvas.About:
+    shown = "the size of the world, a band for each member, throughput, loss and pauses"
+    return canvas.About(
+        title=f"The flight plan of {plan.name or 'a run'}",
+        description=f"{', '.join(_facts(plan))}. On one time axis, from top to bottom: {shown}.",
+    )
+
+
+def _facts(plan: Plan) -> list[str]:
     last = plan.last
     facts = [f"{clock(plan.end)} in all", plan.phase or "running"]
     if last is not None:
@@ -79,9 +86,13 @@ def _head(plan: Plan) -> list[str]:
         facts += [f"{last.samples:,} samples"] if last.samples else []
     changes = len(plan.changes) - 1
     facts += [counted(changes, "change")] if changes > 0 else []
+    return facts
+
+
+def _head(plan: Plan) -> list[str]:
     return [
         canvas.label(LEFT, 24, plan.name or "run", "head"),
-        canvas.label(WIDTH - RIGHT, 24, ", ".join(facts), "small end"),
+        canvas.label(WIDTH - RIGHT, 24, ", ".join(_facts(plan)), "small end"),
     ]
 
 
