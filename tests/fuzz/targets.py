@@ -21,7 +21,7 @@ from midflight.cli import job_file
 from midflight.coordinator.core.state import initial
 from midflight.coordinator.saved_state import FORMAT, Saved, read, written
 from midflight.errors import MidflightError
-from midflight.flight import records, summary
+from midflight.flight import records, report, summary
 from midflight.flight.plan import plan
 from midflight.flight.svg import draw
 from midflight.printable import printable
@@ -176,9 +176,11 @@ def shown(data: bytes) -> None:
 
 def flight_log(data: bytes) -> None:
     """The record of a run: whatever is left of it can be drawn, and is XML."""
-    found = plan(records.parse(data.decode("ascii", "replace").split("\n")))
+    parsed = records.parse(data.decode("ascii", "replace").split("\n"))
+    found = plan(parsed)
     ElementTree.fromstring(draw(found))
     summary.lines(found)
+    report.render(parsed).encode()
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
