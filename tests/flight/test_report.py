@@ -199,7 +199,7 @@ def test_the_report_has_the_name_of_the_run_and_says_when_it_ran() -> None:
 def test_a_run_that_goes_on_is_said_to() -> None:
     root = read(FLIGHT[:-1])
     assert "the record ends at 2001-09-09 01:46:48 UTC (0:08)" in root.all("p")[0].text
-    assert facts(root)["state"] == "running when the record ends"
+    assert facts(root)["state"] == "no end is recorded"
     assert rows(root, "members")[0][-1] == "there when the record ends"
 
 
@@ -291,7 +291,8 @@ def test_what_is_wider_than_a_phone_scrolls_with_the_keyboard_and_has_a_name() -
     root = read(FLIGHT)
     boxes = [each for each in root.all("div") if each.attributes.get("class") == "scroll"]
     names = {each.attributes["id"]: each.text for each in root.all("h2")}
-    assert {names[box.attributes["aria-labelledby"]] for box in boxes} == set(names.values())
+    wide = [names[box.attributes["aria-labelledby"]] for box in boxes]
+    assert wide == ["Flight plan", "Where the time went", "Changes", "Members", "Events"]
     assert all(box.attributes["tabindex"] == "0" for box in boxes)
     assert all(box.attributes["role"] == "region" for box in boxes)
     inside = [table for box in boxes for table in box.all("table")]
@@ -343,7 +344,7 @@ def test_text_from_elsewhere_stays_text_and_its_control_characters_are_visible()
 def test_a_record_of_nothing_is_a_report_too() -> None:
     root = read([])
     assert headings(root) == ["A run", "Summary", "Flight plan"]
-    assert facts(root) == {"state": "running when the record ends"}
+    assert facts(root) == {"state": "no end is recorded"}
 
 
 @pytest.mark.parametrize("count", range(1, len(FLIGHT)))
@@ -366,6 +367,7 @@ def test_a_long_report_stays_small_and_says_what_it_leaves_out() -> None:
     long += [Progress(float(t), t * 10, t * 640) for t in range(2, 20_000)]
     long += [Logged(float(t), t * 10, 0, {"loss": 1 / t}) for t in range(2, 20_000)]
     text = render(sorted(long, key=lambda record: record.t))
+    print(len(text))
     assert len(text) < 1_500_000
     root = Reader(text).root
     for section, left_out in (("changes", 299), ("members", 400), ("events", 300)):

@@ -29,7 +29,7 @@ STYLE = (
     "th,td{text-align:left;vertical-align:top;padding:.3rem .75rem .3rem 0;"
     "border-bottom:1px solid var(--line);overflow-wrap:normal}"
     "td:last-child{overflow-wrap:anywhere;min-width:10rem}tbody th{font-weight:400}"
-    ".num{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
+    "th.num,td.num{text-align:right;padding-right:1.25rem;font-variant-numeric:tabular-nums;white-space:nowrap}"
     "@media (max-width:40rem){dl{display:block}dd{margin-bottom:.5rem}}"
     "@media screen and (prefers-color-scheme:dark)"
     "{:root{--text:#e6edf3;--soft:#9198a1;--line:#30363d;--back:#0d1117}}"
@@ -81,23 +81,18 @@ def facts(values: Sequence[tuple[str, str]]) -> str:
     return "\n".join(["<dl>", *rows, "</dl>"])
 
 
-def section(name: str, title: str, content: str, note: str = "") -> str:
-    """Empty without content. `name`: an id of ours.
-
-    The content may be wider than a phone; then it scrolls by itself, also with the keyboard.
-    """
-    if not content:
+def section(name: str, title: str, *parts: str) -> str:
+    """`name`: an id of ours. Empty if its last part is."""
+    if not parts[-1]:
         return ""
-    parts = [
-        "<section>",
-        f'<h2 id="{name}">{text_of(title)}</h2>',
-        paragraph(note) if note else "",
-        f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">',
-        content,
-        "</div>",
-        "</section>",
-    ]
-    return "\n".join(part for part in parts if part)
+    heading = f'<h2 id="{name}">{text_of(title)}</h2>'
+    return "\n".join(["<section>", heading, *parts, "</section>"])
+
+
+def scrolling(name: str, content: str) -> str:
+    """What may be wider than a phone scrolls by itself. `name`: of its section. Empty if it is."""
+    box = f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">'
+    return f"{box}\n{content}\n</div>" if content else ""
 
 
 def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:

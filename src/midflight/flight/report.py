@@ -41,16 +41,20 @@ def render(records: Sequence[Record]) -> str:
     found = plan(records)
     sections = [
         page.section("summary", "Summary", page.facts(_facts(found))),
-        page.section("plan", "Flight plan", svg.draw(found)),
-        page.section("time", "Where the time went", _spent(found)),
-        page.section("changes", "Changes", _changes(found.changes[1:]), _PAUSES),
-        page.section("members", "Members", _members(found, records)),
-        page.section("events", "Events", _events(records)),
+        _wide("plan", "Flight plan", svg.draw(found)),
+        _wide("time", "Where the time went", _spent(found)),
+        _wide("changes", "Changes", _changes(found.changes[1:]), page.paragraph(_PAUSES)),
+        _wide("members", "Members", _members(found, records)),
+        _wide("events", "Events", _events(records)),
     ]
     name = found.name or "A run"
     head = [page.heading(name), page.paragraph(_when(found))]
     body = ["<header>", *head, "</header>", "<main>", *sections, "</main>"]
     return page.page(f"{name}: report", body, svg.STYLE)
+
+
+def _wide(name: str, title: str, content: str, *before: str) -> str:
+    return page.section(name, title, *before, page.scrolling(name, content))
 
 
 def _when(plan: Plan) -> str:
@@ -86,7 +90,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
 
 def _state(plan: Plan) -> str:
     detail = f": {plan.detail}" if plan.detail else ""
-    return f"{plan.phase}{detail}" if plan.phase else "running when the record ends"
+    return f"{plan.phase}{detail}" if plan.phase else "no end is recorded"
 
 
 def _sizes(plan: Plan) -> str:
@@ -169,7 +173,11 @@ def _event(record: Record) -> tuple[str, str, str, str] | None:
     """None for what another part of the report shows."""
     match record:
         case Begun(t, _, _, size, least, most):
-            event = ("run began", "", f"{size} members wanted, {least} to {most} allowed")
+            event = (
+                "run began",
+                "",
+                f"{counted(size, 'member')} wanted, {least} to {most} allowed",
+            )
         case Resumed(t):
             event = ("run resumed", "", "another coordinator took it up")
         case Lost(t, member, host, reason):
