@@ -6,6 +6,7 @@ browser each band and mark tells more when it is pointed at, and it follows a da
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from midflight.flight import canvas
 from midflight.flight.amounts import clock, seconds, short, ticks, time_ticks
@@ -19,6 +20,7 @@ LETTER = 6.4  # the width of one, roughly
 MOST_BANDS = 60  # the rest is counted
 MOST_POINTS = 900  # of a curve; then neighbours are drawn as their mean
 MOST_DRAWN = 1e30  # a value beyond it is a gap, like one that is no number
+MOST_MARKS = 300  # changes: failures, then the longest pauses; the line shows all sizes
 MOST_PAUSES = 12  # the longest
 _COLOURS = ("#3b76c4", "#3f9b6c", "#a8642a", "#7b5bb5", "#2a8f9d", "#b5567f", "#7d8a2e", "#5d6b7a")
 _PHASES = ("#c2410c", "#d98324", "#3b76c4", "#3f9b6c", "#8a8f98")  # as in Pause.phases
@@ -51,8 +53,9 @@ def draw(plan: Plan) -> str:
     begin = plan.changes[0].t if plan.changes else plan.begin
     axis = _Axis(begin, max(plan.end, begin + 1e-3))
     parts, y = _head(plan), TOP
-    marks = _marks(plan.changes)
-    for panel in (_sizes(plan, axis), _bands(plan, axis), *_curves(plan, axis)):
+    marked = _marked(plan.changes)
+    marks = [(change.t, "failure" if change.is_failure else "planned") for change in marked]
+    for panel in (_sizes(plan, marked, axis), _bands(plan, axis), *_curves(plan, axis)):
         parts += [f'<g transform="translate(0 {canvas.number(y)})">', *panel.parts, "</g>"]
         y += panel.height + GAP
     parts[1:1] = [canvas.line(axis.x(t), TOP, axis.x(t), y - GAP, kind) for t, kind in marks]
@@ -96,8 +99,14 @@ def _head(plan: Plan) -> list[str]:
     ]
 
 
-def _marks(changes: Iterable[Change]) -> list[tuple[float, str]]:
-    return [(c.t, "failure" if c.is_failure else "planned") for c in changes if c.before]
+def _marked(changes: Iterable[Change]) -> list[Change]:
+    """Those that are pointed out, in the order of their time; the start is none."""
+
+    def weight(change: Change) -> tuple[bool, float]:
+        return change.is_failure, change.pause.seconds if change.pause is not None else 0.0
+
+    found = sorted((c for c in changes if c.before), key=weight, reverse=True)
+    return sorted(found[:MOST_MARKS], key=lambda change: change.t)
 
 
 def describe(change: Change) -> str:
@@ -107,7 +116,7 @@ def describe(change: Change) -> str:
     return f"{change.cause}{why}: {change.before} to {change.after} at step {change.step:,}{paused}"
 
 
-def _sizes(plan: Plan, axis: _Axis) -> _Panel:
+def _sizes(plan: Plan, marked: Sequence[Change], axis: _Axis) -> _Panel:
     most = max((max(c.before, c.after) for c in plan.changes), default=1)
 
     def y(size: float) -> float:
@@ -121,11 +130,9 @@ def _sizes(plan: Plan, axis: _Axis) -> _Panel:
     if points:
         points.append((axis.x(plan.end), points[-1][1]))
     parts = _scale("members", [float(s) for s in range(0, most + 1, -(-most // 5))], y)
-    parts.append(canvas.path(points, "size"))
+    parts.append(canvas.path(_outline(points), "size"))
     free = [0.0, 0.0]  # to the right of the labels, in each of two rows
-    for change in plan.changes:
-        if not change.before:
-            continue
+    for change in marked:
         x = axis.x(change.t)
         word = seconds(change.pause.seconds) if change.pause is not None else change.cause
         row = 0 if free[0] <= x else 1
@@ -137,6 +144,20 @@ def _sizes(plan: Plan, axis: _Axis) -> _Panel:
         dot = "lost" if change.is_failure else "h0"
         parts.append(canvas.rect(x - 3, y(change.after) - 3, 6, 6, dot, describe(change)))
     return _Panel(SIZE_HEIGHT, parts)
+
+
+def _outline(points: Points) -> Points:
+    """The same line where many of its points share a pixel: how it comes, goes, and how far."""
+    kept: list[tuple[float, float]] = []
+    for _, group in groupby(points, key=lambda point: int(point[0])):
+        near = list(group)
+        middle = [min(near, key=_height), max(near, key=_height)] if len(near) > 4 else near[1:-1]
+        kept += [near[0], *middle, near[-1]] if len(near) > 1 else near
+    return kept
+
+
+def _height(point: tuple[float, float]) -> float:
+    return point[1]
 
 
 def _bands(plan: Plan, axis: _Axis) -> _Panel:
