@@ -14,10 +14,11 @@ from midflight.cli import main as cli
 from midflight.cli import messages, output
 from midflight.cli.verbs import logs, version
 from midflight.coordinator.output import Printer
+from midflight.printable import printable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.dialect import Dialect
 from midflight.protocol.job import JobSpec
-from midflight.terminal import Escaped, LogFilter, printable
+from midflight.terminal import Escaped, LogFilter
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt\r\x7f"
 COMMANDS = ("\x1b", "\x07", "\x9b", "\r", "\x7f", "\u202e")

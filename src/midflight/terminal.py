@@ -5,8 +5,8 @@ frozen ssh connection must not stop it. Lines that the reader does not take are 
 If both streams lead to the same place, their lines stay in order. What is queued when the process
 ends gets a short while to be read.
 
-Text that others chose (names, reasons, logs) must not command the terminal: `printable` writes
-control characters out, and the turns of direction that hide what is written.
+Text that others chose (names, reasons, logs) must not command the terminal: it is written in the
+form that `printable` gives it.
 """
 
 import atexit
@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
+from midflight.printable import printable
 from midflight.sink import Bounds, Report, Sink, as_bytes, write_all
 
 PATIENCE = 2.0  # seconds without a line getting through, at the end
@@ -28,7 +29,6 @@ _BOUNDS = Bounds(lines=100_000, size=16 << 20)
 _GONE = (errno.EPIPE, errno.EIO)  # the reader has closed its end, or hung up
 
 CLEAR = "\x1b[H\x1b[2J"  # the screen, for what is shown again and again
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _COLOURED = re.compile(r"\x1b\[3[0-7]m[\w,-]+\x1b\[0m")
 _BEGUN = re.compile(r"\x1b(\[[0-9;]{0,20})?\Z")  # of a sequence that may go on in the next piece
@@ -51,29 +51,9 @@ def say(line: str) -> None:
     err([f"midflight: {first}", *(f"  {other}" for other in others)])
 
 
-def printable(text: str) -> str:
-    """The text with its control characters written out, but for tabs and ends of lines.
-
-    What JSON does not escape by itself is written as JSON would.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return _CONTROL.sub(_written_out, text)
-
-
 def coloured(word: str, colour: int) -> str:
     """One word, in a colour of ANSI."""
     return f"\x1b[{colour}m{word}\x1b[0m"
-
-
-def _written_out(found: re.Match[str]) -> str:
-    number = ord(found.group())
-    return f"\\x{number:02x}" if number < 0x20 else f"\\u{number:04x}"
-
-
-def in_one_line(text: str) -> str:
-    """The same, and its ends of lines: it has one row of a table, or one line of a log."""
-    return printable(text).replace("\n", "\\n")
 
 
 class Escaped:

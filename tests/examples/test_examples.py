@@ -79,6 +79,9 @@ def test_an_example_runs_as_a_job_of_two(name: str, site: Site) -> None:
     assert ">samples/s</text>" in plot.stdout
     logs = "job.log(loss=" in Path(script(name)[1]).read_text()
     assert (">loss</text>" in plot.stdout) == logs
+    report = site.command("report", "example", "-o", "-")
+    assert report.returncode == 0, report.stderr
+    assert report.stdout.startswith("<!DOCTYPE html>") and plot.stdout in report.stdout
 
 
 @pytest.mark.slow

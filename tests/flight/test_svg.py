@@ -20,9 +20,9 @@ from midflight.flight.records import (
     Progress,
     Record,
 )
-from midflight.flight.svg import MOST_BANDS, WIDTH, draw
+from midflight.flight.svg import MOST_BANDS, MOST_MARKS, WIDTH, draw
 from midflight.protocol.pause import Pause
-from tests.flight.test_plan import FLIGHT
+from tests.flight.test_plan import FLIGHT, formed
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = '"><script>alert(1)</script>&amp;\x00\x1b[2J\u202e]]>\ufffe'
@@ -67,9 +67,11 @@ def test_text_from_elsewhere_stays_text() -> None:
     ]
     root = drawn(plan(evil))
     assert {each.tag for each in root.iter()} <= {
-        f"{SVG}{name}" for name in ("svg", "title", "style", "g", "text", "rect", "line", "path")
+        f"{SVG}{name}"
+        for name in ("svg", "title", "desc", "style", "g", "text", "rect", "line", "path")
     }
     assert any("<script>" in text for text in texts(root))
+    assert any("\\x1b[2J\\u202e]]>" in text for text in texts(root))
 
 
 def test_the_picture_refers_to_nothing_outside() -> None:
@@ -104,6 +106,23 @@ def test_a_large_and_long_run_makes_a_small_picture() -> None:
     text = draw(plan(big))
     assert f"and {500 - MOST_BANDS} more" in text
     assert len(text) < 150_000
+
+
+def test_a_run_that_changes_all_the_time_makes_a_small_picture_that_shows_its_failures() -> None:
+    restless: list[Record] = [formed(0.0, 1, 0, "start", "m0", "m1")]
+    for number in range(1, 20_000):
+        names = ("m0", "m1", "m2")[: 2 + number % 2]
+        restless.append(formed(float(number), 1 + number, number, "request", *names))
+    restless.append(formed(20_000.0, 20_001, 20_000, "failure", "m0"))
+    text = draw(plan(restless))
+    assert len(text) < 300_000
+    titles = [title.text or "" for title in ElementTree.fromstring(text).iter(f"{SVG}title")]
+    marked = [title for title in titles if title.startswith(("resize: ", "failure: "))]
+    assert len({*marked}) == MOST_MARKS
+    assert any(title.startswith("failure: 3 to 1") for title in marked)
+    sizes = next(each for each in drawn(plan(restless)).iter(f"{SVG}path"))
+    heights = {point.split()[1] for point in sizes.get("d", "")[1:].split(" L")}
+    assert len(heights) == 3, "one, two and three members"
 
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e300, 1e-300])

@@ -21,9 +21,10 @@ from midflight.cli import job_file
 from midflight.coordinator.core.state import initial
 from midflight.coordinator.saved_state import FORMAT, Saved, read, written
 from midflight.errors import MidflightError
-from midflight.flight import records, summary
+from midflight.flight import records, report, summary
 from midflight.flight.plan import plan
 from midflight.flight.svg import draw
+from midflight.printable import printable
 from midflight.protocol import codec
 from midflight.protocol import messages as say
 from midflight.protocol.handshake import VERSION, check_hello
@@ -166,7 +167,7 @@ def addresses(data: bytes) -> None:
 
 def shown(data: bytes) -> None:
     """Nothing but colours commands the terminal."""
-    text = terminal.printable(data.decode(errors="replace"))
+    text = printable(data.decode(errors="replace"))
     assert "\x1b" not in text and "\x9b" not in text and "\r" not in text
     half = len(data) // 2
     log = b"".join(terminal.LogFilter().pass_on(iter((data[:half], data[half:])))).decode()
@@ -175,9 +176,11 @@ def shown(data: bytes) -> None:
 
 def flight_log(data: bytes) -> None:
     """The record of a run: whatever is left of it can be drawn, and is XML."""
-    found = plan(records.parse(data.decode("ascii", "replace").split("\n")))
+    parsed = records.parse(data.decode("ascii", "replace").split("\n"))
+    found = plan(parsed)
     ElementTree.fromstring(draw(found))
     summary.lines(found)
+    report.render(parsed).encode()
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

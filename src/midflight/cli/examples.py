@@ -49,6 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "stop": ("stop mine",),
     "audit": ("audit mine", "audit ./ledgers --samples 60000"),
     "plot": ("plot mine", "plot digits -o digits.svg"),
+    "report": ("report mine", "report digits -o digits.html"),
     "agent": (
         "agent --join node-a:29400 --token-file token --name node-b --slots 4",
     ),

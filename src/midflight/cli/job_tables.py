@@ -6,9 +6,9 @@ from midflight import durations
 from midflight.cli import output, screen
 from midflight.cli.output import fields, table
 from midflight.flight import amounts
+from midflight.printable import printable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.views import EventView, GpuView, InstanceView, JobView
-from midflight.terminal import printable
 
 ENDED = ("SUCCEEDED", "FAILED")
 HOLDING = ("PENDING", "RUNNING", "SCALING")  # in these a job may hold GPUs

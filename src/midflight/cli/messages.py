@@ -13,7 +13,7 @@ import time
 from pathlib import PurePath
 
 from midflight.errors import UsageError
-from midflight.terminal import printable
+from midflight.printable import printable
 
 PROGRAMS = ("midflight", "arena")
 LEVELS = ("debug", "info", "warn", "error")

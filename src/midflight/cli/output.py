@@ -19,7 +19,8 @@ from midflight.arguments import offer
 from midflight.cli import screen
 from midflight.cli.columns import GAP, Fit, fit
 from midflight.errors import UsageError
-from midflight.terminal import CLEAR, in_one_line
+from midflight.printable import in_one_line
+from midflight.terminal import CLEAR
 
 FOR_MACHINES = ("json", "yaml", "name")
 FORMATS = ("wide", *FOR_MACHINES)

@@ -17,9 +17,9 @@ from midflight.coordinator.output import Printer
 from midflight.coordinator.shell import Shell, now
 from midflight.deadlines import LONGEST_RESIZE, beat_seconds
 from midflight.errors import ConnectionLost, FrameForged, MidflightError, ProtocolError
+from midflight.printable import in_one_line
 from midflight.protocol import messages as say
 from midflight.protocol.wire import AsyncWire, accept
-from midflight.terminal import in_one_line
 
 STREAMS = ("stdout", "stderr")
 LONGEST_NAME = 253  # characters, as of a host

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from midflight import terminal
+from midflight.printable import in_one_line
 from midflight.protocol.job import JobSpec
 from midflight.sink import Files
 
@@ -90,7 +91,7 @@ class Printer:
     def _log(self, line: str, level: str) -> None:
         least = _LEAST.get(self._dialect.log_level, self._dialect.log_level.lower())
         if _LEVELS.index(level) >= _LEVELS.index(least):
-            terminal.err([f"{level.upper()}:root:{terminal.in_one_line(line)}"])
+            terminal.err([f"{level.upper()}:root:{in_one_line(line)}"])
 
     def close(self) -> None:
         """Give the last lines a short while to be written."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
 
 
 def seconds(value: float) -> str:
@@ -18,6 +19,14 @@ def clock(value: float) -> str:
     minutes, second = divmod(round(value), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def moment(at: float) -> datetime | None:
+    """Of seconds since 1970, in UTC; None: no calendar has it."""
+    try:
+        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=at)
+    except (OverflowError, ValueError):
+        return None
 
 
 def short(value: float) -> str:

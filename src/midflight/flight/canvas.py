@@ -1,18 +1,24 @@
 """Elements of an SVG picture, as text. Decides how text is escaped and how numbers are shown.
 
 What is shown may come from anybody: names, reasons, the keywords of `job.log`. Nothing of it can
-leave its place, and characters that XML does not allow are replaced.
+leave its place or is endless, control characters are written out, and other characters that XML
+does not allow are replaced.
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
+from midflight.printable import in_one_line
+
+LONGEST_TEXT = 500  # characters; a reason is one or two sentences
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def text_of(text: str) -> str:
-    return escape(_FORBIDDEN.sub("\ufffd", text))
+    shown = text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}\u2026"
+    return escape(_FORBIDDEN.sub("\ufffd", in_one_line(shown)))
 
 
 def number(value: float) -> str:
@@ -43,12 +49,25 @@ def path(points: Sequence[tuple[float, float]], kind: str) -> str:
     return f'<path d="M{" L".join(f"{number(x)} {number(y)}" for x, y in points)}"{_class(kind)}/>'
 
 
-def picture(width: float, height: float, title: str, style: str, parts: Sequence[str]) -> str:
+@dataclass(frozen=True)
+class About:
+    """What a picture is called, and what it shows, for whoever does not see it."""
+
+    title: str
+    description: str
+
+
+def picture(width: float, height: float, about: About, style: str, parts: Sequence[str]) -> str:
     size = f'width="{number(width)}" height="{number(height)}"'
     box = f'viewBox="0 0 {number(width)} {number(height)}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} role="img">'
-    body = "\n".join(part for part in parts if part)
-    return f"{head}\n<title>{text_of(title)}</title>\n<style>{style}</style>\n{body}\n</svg>\n"
+    named = 'role="img" aria-labelledby="picture-title" aria-describedby="picture-description"'
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {named}>',
+        f'<title id="picture-title">{text_of(about.title)}</title>',
+        f'<desc id="picture-description">{text_of(about.description)}</desc>',
+        f"<style>{style}</style>",
+    ]
+    return "\n".join([*head, *(part for part in parts if part), "</svg>\n"])
 
 
 def _class(kind: str) -> str:

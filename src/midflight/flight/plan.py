@@ -81,6 +81,7 @@ class Rate:
 @dataclass(frozen=True)
 class Plan:
     name: str = ""
+    at: float | None = None  # when time 0 was, in seconds since 1970; None: not recorded
     begin: float = 0.0
     end: float = 0.0
     phase: str = ""  # how it ended; "": it goes on
@@ -103,6 +104,7 @@ def plan(records: Sequence[Record]) -> Plan:
     progress = [r for r in records if isinstance(r, Progress)]
     made = Plan(
         name=begun.name if begun is not None else "",
+        at=begun.at if begun is not None else None,
         begin=records[0].t,
         end=over.t if over is not None else records[-1].t,
         first=progress[0] if progress else None,

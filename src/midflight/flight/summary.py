@@ -43,20 +43,33 @@ def lines(plan: Plan) -> list[str]:
     if plan.last is None:
         return []
     went = spent(plan)
-    done = [f"{plan.last.step:,} steps"]
-    done += [f"{plan.last.samples:,} samples"] if plan.last.samples else []
-    training = went.total - went.start - went.end
-    if plan.last.samples and training > 0:
-        done.append(f"{short(plan.last.samples / training)} samples/s")
-    rest = f"start {seconds(went.start)}, pauses {seconds(went.pauses)}, end {seconds(went.end)}"
     return [
-        f"{', '.join(done)} in {clock(went.total)}",
-        f"goodput {100 * went.goodput:.0f} % ({rest})",
-        *_changes(plan.changes[1:]),
+        done(plan, went),
+        f"goodput {goodput(went)}",
+        *by_cause(plan.changes[1:]),
     ]
 
 
-def _changes(changes: tuple[Change, ...]) -> list[str]:
+def done(plan: Plan, went: Spent) -> str:
+    """50 steps, 500 samples, 100 samples/s in 0:10; empty if there was no step."""
+    if plan.last is None:
+        return ""
+    parts = [f"{plan.last.step:,} steps"]
+    parts += [f"{plan.last.samples:,} samples"] if plan.last.samples else []
+    training = went.total - went.start - went.end
+    if plan.last.samples and training > 0:
+        parts.append(f"{short(plan.last.samples / training)} samples/s")
+    return f"{', '.join(parts)} in {clock(went.total)}"
+
+
+def goodput(went: Spent) -> str:
+    """45 %, and where the rest went."""
+    rest = f"start {seconds(went.start)}, pauses {seconds(went.pauses)}, end {seconds(went.end)}"
+    return f"{100 * went.goodput:.0f} % ({rest})"
+
+
+def by_cause(changes: tuple[Change, ...]) -> list[str]:
+    """How many there were of each cause, and how long they paused the training."""
     kinds: dict[str, list[Change]] = {}
     for change in changes:
         kinds.setdefault(change.cause, []).append(change)

@@ -6,6 +6,7 @@ browser each band and mark tells more when it is pointed at, and it follows a da
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from midflight.flight import canvas
 from midflight.flight.amounts import clock, seconds, short, ticks, time_ticks
@@ -19,10 +20,11 @@ LETTER = 6.4  # the width of one, roughly
 MOST_BANDS = 60  # the rest is counted
 MOST_POINTS = 900  # of a curve; then neighbours are drawn as their mean
 MOST_DRAWN = 1e30  # a value beyond it is a gap, like one that is no number
+MOST_MARKS = 300  # changes: failures, then the longest pauses; the line shows all sizes
 MOST_PAUSES = 12  # the longest
 _COLOURS = ("#3b76c4", "#3f9b6c", "#a8642a", "#7b5bb5", "#2a8f9d", "#b5567f", "#7d8a2e", "#5d6b7a")
 _PHASES = ("#c2410c", "#d98324", "#3b76c4", "#3f9b6c", "#8a8f98")  # as in Pause.phases
-_STYLE = (
+STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#24292f}.small{font-size:11px;fill:#57606a}"
     ".head{font-size:15px;font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}"
     ".on{fill:#fff;font-size:11px}.back{fill:#fff}.grid{stroke:#d8dee4}"
@@ -31,8 +33,8 @@ _STYLE = (
     ".failure{stroke:#cf222e;stroke-width:1.5}.lost{fill:#cf222e}"
     + "".join(f".h{n}{{fill:{colour}}}" for n, colour in enumerate(_COLOURS))
     + "".join(f".p{n}{{fill:{colour}}}" for n, colour in enumerate(_PHASES))
-    + "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.back{fill:#0d1117}"
-    ".grid{stroke:#30363d}.size{stroke:#e6edf3}.curve{stroke:#6ea8fe}.on{fill:#fff}}"
+    + "@media screen and (prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}"
+    ".back{fill:#0d1117}.grid{stroke:#30363d}.size{stroke:#e6edf3}.curve{stroke:#6ea8fe}.on{fill:#fff}}"
 )
 Points = Sequence[tuple[float, float]]
 
@@ -51,8 +53,9 @@ def draw(plan: Plan) -> str:
     begin = plan.changes[0].t if plan.changes else plan.begin
     axis = _Axis(begin, max(plan.end, begin + 1e-3))
     parts, y = _head(plan), TOP
-    marks = _marks(plan.changes)
-    for panel in (_sizes(plan, axis), _bands(plan, axis), *_curves(plan, axis)):
+    marked = _marked(plan.changes)
+    marks = [(change.t, "failure" if change.is_failure else "planned") for change in marked]
+    for panel in (_sizes(plan, marked, axis), _bands(plan, axis), *_curves(plan, axis)):
         parts += [f'<g transform="translate(0 {canvas.number(y)})">', *panel.parts, "</g>"]
         y += panel.height + GAP
     parts[1:1] = [canvas.line(axis.x(t), TOP, axis.x(t), y - GAP, kind) for t, kind in marks]
@@ -61,8 +64,7 @@ def draw(plan: Plan) -> str:
     parts += [f'<g transform="translate(0 {canvas.number(y + 14)})">', *pauses.parts, "</g>"]
     height = y + 14 + pauses.height
     back = canvas.rect(0, 0, WIDTH, height, "back")
-    title = f"The flight plan of {plan.name or 'a run'}"
-    return canvas.picture(WIDTH, height, title, _STYLE, [back, *parts])
+    return canvas.picture(WIDTH, height, _about(plan), STYLE, [back, *parts])
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,15 @@ class _Panel:
     parts: list[str]
 
 
-def _head(plan: Plan) -> list[str]:
+def _about(plan: Plan) -> canvas.About:
+    shown = "the size of the world, a band for each member, throughput, loss and pauses"
+    return canvas.About(
+        title=f"The flight plan of {plan.name or 'a run'}",
+        description=f"{', '.join(_facts(plan))}. On one time axis, from top to bottom: {shown}.",
+    )
+
+
+def _facts(plan: Plan) -> list[str]:
     last = plan.last
     facts = [f"{clock(plan.end)} in all", plan.phase or "running"]
     if last is not None:
@@ -79,14 +89,24 @@ def _head(plan: Plan) -> list[str]:
         facts += [f"{last.samples:,} samples"] if last.samples else []
     changes = len(plan.changes) - 1
     facts += [counted(changes, "change")] if changes > 0 else []
+    return facts
+
+
+def _head(plan: Plan) -> list[str]:
     return [
         canvas.label(LEFT, 24, plan.name or "run", "head"),
-        canvas.label(WIDTH - RIGHT, 24, ", ".join(facts), "small end"),
+        canvas.label(WIDTH - RIGHT, 24, ", ".join(_facts(plan)), "small end"),
     ]
 
 
-def _marks(changes: Iterable[Change]) -> list[tuple[float, str]]:
-    return [(c.t, "failure" if c.is_failure else "planned") for c in changes if c.before]
+def _marked(changes: Iterable[Change]) -> list[Change]:
+    """Those that are pointed out, in the order of their time; the start is none."""
+
+    def weight(change: Change) -> tuple[bool, float]:
+        return change.is_failure, change.pause.seconds if change.pause is not None else 0.0
+
+    found = sorted((c for c in changes if c.before), key=weight, reverse=True)
+    return sorted(found[:MOST_MARKS], key=lambda change: change.t)
 
 
 def describe(change: Change) -> str:
@@ -96,7 +116,7 @@ def describe(change: Change) -> str:
     return f"{change.cause}{why}: {change.before} to {change.after} at step {change.step:,}{paused}"
 
 
-def _sizes(plan: Plan, axis: _Axis) -> _Panel:
+def _sizes(plan: Plan, marked: Sequence[Change], axis: _Axis) -> _Panel:
     most = max((max(c.before, c.after) for c in plan.changes), default=1)
 
     def y(size: float) -> float:
@@ -110,11 +130,9 @@ def _sizes(plan: Plan, axis: _Axis) -> _Panel:
     if points:
         points.append((axis.x(plan.end), points[-1][1]))
     parts = _scale("members", [float(s) for s in range(0, most + 1, -(-most // 5))], y)
-    parts.append(canvas.path(points, "size"))
+    parts.append(canvas.path(_outline(points), "size"))
     free = [0.0, 0.0]  # to the right of the labels, in each of two rows
-    for change in plan.changes:
-        if not change.before:
-            continue
+    for change in marked:
         x = axis.x(change.t)
         word = seconds(change.pause.seconds) if change.pause is not None else change.cause
         row = 0 if free[0] <= x else 1
@@ -126,6 +144,20 @@ def _sizes(plan: Plan, axis: _Axis) -> _Panel:
         dot = "lost" if change.is_failure else "h0"
         parts.append(canvas.rect(x - 3, y(change.after) - 3, 6, 6, dot, describe(change)))
     return _Panel(SIZE_HEIGHT, parts)
+
+
+def _outline(points: Points) -> Points:
+    """The same line where many of its points share a pixel: how it comes, goes, and how far."""
+    kept: list[tuple[float, float]] = []
+    for _, group in groupby(points, key=lambda point: int(point[0])):
+        near = list(group)
+        middle = [min(near, key=_height), max(near, key=_height)] if len(near) > 4 else near[1:-1]
+        kept += [near[0], *middle, near[-1]] if len(near) > 1 else near
+    return kept
+
+
+def _height(point: tuple[float, float]) -> float:
+    return point[1]
 
 
 def _bands(plan: Plan, axis: _Axis) -> _Panel:

@@ -36,6 +36,7 @@ VERBS = {
     "stop": "end a run",
     "audit": "prove that every sample was used exactly once",
     "plot": "draw what happened to a run or a job over time",
+    "report": "write an HTML file about a run or a job",
     "agent": "join a run as one of its hosts",
     "shell": "start a shell, or a command, that finds horovodrun and the like",
     "data": "list the volumes that jobs can mount",

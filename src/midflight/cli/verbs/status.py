@@ -10,9 +10,9 @@ from midflight.cli.cluster import connect_if_running
 from midflight.cli.output import table
 from midflight.cli.runs import current_status, find_training, run_in_pod
 from midflight.flight import amounts
+from midflight.printable import printable
 from midflight.protocol import codec
 from midflight.protocol.messages import Status
-from midflight.terminal import printable
 
 
 def main(argv: Sequence[str]) -> int:
