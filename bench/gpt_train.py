@@ -82,7 +82,7 @@ class Texts(torch.utils.data.Dataset[Tensor]):
         return self._texts[index % 32]
 
 
-def main(megabytes: int, joining: Any = "blocking") -> None:
+def main(megabytes: int, joining: Any = "auto") -> None:
     device = os.environ.get("BENCH_DEVICE", "cpu")
     backend: Any = os.environ.get("BENCH_BACKEND", "gloo")
     if backend == "nccl":

@@ -48,7 +48,7 @@ class MidflightFleet:
 class Midflight:
     name: str = "midflight"
     script: Path = SCRIPT
-    joining: str = "blocking"  # how newcomers receive the state
+    joining: str = "auto"  # how newcomers receive the state
     seconds: float = SECONDS
 
     def start(self, run: Run, shape: Shape) -> MidflightFleet:

@@ -15,7 +15,7 @@ from bench import model as task
 from bench.record import Recorder
 
 
-def main(megabytes: int, joining: Any = "blocking") -> None:
+def main(megabytes: int, joining: Any = "auto") -> None:
     device = os.environ.get("BENCH_DEVICE", "cpu")
     model, optimizer = task.build(megabytes)
     model.to(device)
