@@ -23,11 +23,11 @@ from midflight.kubeconfig import Settings
 from midflight.kubernetes.api import errors
 from midflight.kubernetes.api.kubeconfig import for_lightkube
 from midflight.kubernetes.api.kubeconfig import read as read_kubeconfig
-from midflight.kubernetes.operator.health import Answer, _Server
 from midflight.kubernetes.resources import status
 from midflight.kubernetes.resources.pod import node_answers, read_pod
 from midflight.kubernetes.resources.reduction import reduce
 from midflight.kubernetes.verbs.requests import of_object
+from midflight.monitoring.page_server import Answer, PageServer
 from midflight.protocol.audit import AUDIT
 from midflight.protocol.wire import SyncWire
 from midflight.store.etcd import EtcdStore
@@ -133,8 +133,13 @@ def checkpoint_manifest(data: bytes) -> None:
 
 
 def health_request(data: bytes) -> None:
-    server = _Server({"/metrics": lambda: Answer("200 OK", "")})
-    assert server._page(data).encode().startswith(b"HTTP/1.1 ")
+    async def metrics() -> Answer:
+        return Answer("200 OK", "")
+
+    for token in (b"", b"t"):
+        server = PageServer({"/metrics": metrics}, token)
+        answer = _loop().run_until_complete(server.page(data))
+        assert answer.encode().startswith(b"HTTP/1.1 ")
 
 
 _ENDED = {"exitCode": 1, "reason": "Error", "message": "m", "finishedAt": "2026-01-01T00:00:00Z"}

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from midflight.kubernetes.operator import health
 from midflight.kubernetes.operator.health import serve
+from midflight.monitoring import page_server
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 
@@ -84,7 +84,7 @@ def test_half_open_requests_do_not_fail_a_probe() -> None:
 
 
 def test_a_request_that_never_ends_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(page_server, "HEADER_SECONDS", 0.1)
 
     async def story(where: tuple[str, int]) -> None:
         assert await ask(where, b"GET /healthz HT") == b""

@@ -10,7 +10,7 @@ from midflight.controller.state import Cluster, Job, Progress
 from midflight.kubernetes.operator import metrics
 from midflight.kubernetes.operator.metrics import MOST_JOBS, Figures, Metrics
 from tests.kubernetes.jobs import NOW, running
-from tests.kubernetes.metric_text import Samples, parsed, value
+from tests.metric_text import Samples, parsed, value
 
 FIGURES = Figures(True, {"Running": 2}, 3, 4, 5, 6)
 PASSES = "midflight_reconcile_duration_seconds"

@@ -42,6 +42,7 @@ class Site:
             "PYTHONPATH": f"{SOURCES}{os.pathsep}{ROOT}",
         }
         self.env.pop("MIDFLIGHT_CRASH_AT", None)
+        self.env.pop("MIDFLIGHT_METRICS", None)
 
     def launch(self, **env: str) -> "subprocess.Popen[str]":
         """A server process, whether it will serve or not."""
@@ -119,6 +120,19 @@ class _Connection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(30)
         self.sock.connect(str(self.path))
+
+
+def scrape(home: Path) -> str:
+    """The metrics, by way of the socket."""
+    connection = _Connection(home / SOCKET)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == 200
+        assert answer.getheader("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+        return answer.read().decode()
+    finally:
+        connection.close()
 
 
 def ask(home: Path, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:

@@ -13,7 +13,6 @@ from midflight.protocol.job import JobSpec
 from midflight.runtime.data.plan import Plan
 from tests.simulation.faults import (
     FATAL,
-    KILLS_COORDINATOR,
     PATIENT,
     SHORT_TIMEOUT,
     Fault,
@@ -388,8 +387,8 @@ class Cluster:
             witness.find(f"the job succeeds after {witness.steps} steps, which are not all")
 
     def _check_last_step(self) -> None:
-        """Members that are stopped wait for nobody who would save it if the coordinator dies."""
-        if self.stopped and any(fault.kind in KILLS_COORDINATOR for fault in self.faults):
+        """Members that somebody stops wait for nobody who would hear of it."""
+        if self.stopped:
             return
         self.store.away = False  # the job may have ended meanwhile
         saved = Saving(self.store, self.spec.name, SECRET).load(self.loop.now)

@@ -61,7 +61,6 @@ DECISIVE = ("break_group", "kill_member", "ask_for_size", "notice_member")
 PATIENT = ("coordinator_away", "late_end")  # only alone, and with a short elastic timeout
 SHORT_TIMEOUT = 10.0
 AWAY = 2.5 * SHORT_TIMEOUT  # members notice only after a while, and then wait for the timeout
-KILLS_COORDINATOR = ("kill_coordinator", "kill_before_save", "kill_at_callback")
 FATAL = ("kill_member", "kill_agent", "kill_at_callback", "lose_host", "notice_host")
 MOST_FAULTS = 8
 STRIKE_WITHIN = 25.0  # seconds

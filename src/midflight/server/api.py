@@ -37,6 +37,8 @@ from midflight.errors import (
 from midflight.protocol import codec
 from midflight.protocol.views import ErrorView, EventView, JobSummary, JobView, NodeView
 from midflight.server.bodies import nearest
+from midflight.server.metrics import Requests
+from midflight.server.training_logs import TrainingLogs
 from midflight.server.waiters import Waiters
 
 LARGEST_BODY = 1 << 20  # bytes
@@ -64,6 +66,8 @@ class Api:
     waiters: Waiters
     home: Path
     started_at: float
+    requests: Requests = field(default_factory=Requests)
+    trainings: TrainingLogs = field(default_factory=TrainingLogs)
     stop: Callable[[], None] = lambda: None  # ends the server
     ending: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -6,13 +6,16 @@ function and give it a line here.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from midflight.backends.local.interface import LogQuery
 from midflight.controller.spec import Spec
@@ -30,8 +33,11 @@ from midflight.protocol.views import (
 from midflight.server import bodies, job_routes, polling_routes, server_routes
 from midflight.server.api import Api, guarded, http_error
 from midflight.server.audit import audited
+from midflight.server.metrics import Requests
+from midflight.server.metrics_routes import get_metrics
 
 PREFIX = "/api/v1"
+METRICS = "/metrics"  # where Prometheus looks for it; text, so the OpenAPI document leaves it out
 JOB = "/jobs/{namespace}/{name}"
 
 
@@ -151,7 +157,28 @@ ENTRIES = (
 def application(api: Api) -> Starlette:
     routes = [Route(f"{PREFIX}/openapi.json", _describe, methods=["GET"])]
     routes += [_route(api, entry) for entry in ENTRIES]
-    return Starlette(routes=routes, exception_handlers={HTTPException: http_error})
+    routes.append(Route(METRICS, guarded(partial(get_metrics, api)), methods=["GET"]))
+    return Starlette(
+        routes=routes,
+        exception_handlers={HTTPException: http_error},
+        middleware=[Middleware(Counted, requests=api.requests)],
+    )
+
+
+class Counted:
+    """Counts each request once its status is known."""
+
+    def __init__(self, app: ASGIApp, requests: Requests) -> None:
+        self._app = app
+        self._requests = requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._requests.count(scope["method"], message["status"])
+            await send(message)
+
+        await self._app(scope, receive, observed)
 
 
 def _route(api: Api, entry: Entry) -> Route:

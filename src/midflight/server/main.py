@@ -13,6 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import cast
@@ -27,9 +28,10 @@ from midflight.backends.loop import Loop
 from midflight.console import exit_code_of, say
 from midflight.errors import UsageError
 from midflight.home import home as users_home
+from midflight.monitoring import page_server
 from midflight.server import audit
 from midflight.server.api import Api
-from midflight.server.application import application
+from midflight.server.application import METRICS, application
 from midflight.server.folder import (
     HELD,
     JOURNAL,
@@ -42,6 +44,8 @@ from midflight.server.folder import (
     take_lock,
 )
 from midflight.server.http_server import Server
+from midflight.server.metrics_port import MetricsPort, open_port
+from midflight.server.metrics_routes import metrics_page
 from midflight.server.waiters import Waiters
 
 LOG_BYTES = 5_000_000
@@ -71,15 +75,22 @@ def _main(argv: Sequence[str] | None) -> int:
         audit.keep_in(home)
         journal = Journal(home / JOURNAL)
         machine = _machine(options.backend, home)
+        port = open_port(home, os.environ)
         listener = listen(home)
         try:
-            asyncio.run(_serve(home, LocalPlace(journal, machine), passing, listener))
+            asyncio.run(_serve(home, LocalPlace(journal, machine), passing, listener, port))
         finally:
             (home / SOCKET).unlink(missing_ok=True)
     return 0
 
 
-async def _serve(home: Path, place: LocalPlace, passing: Passing, listener: socket.socket) -> None:
+async def _serve(
+    home: Path,
+    place: LocalPlace,
+    passing: Passing,
+    listener: socket.socket,
+    port: MetricsPort | None,
+) -> None:
     waiters = Waiters()
     loop = Loop(place, passing=passing, changed=waiters.wake)
     api = Api(loop, place.machine, place.journal, waiters, home, time.time())
@@ -87,10 +98,20 @@ async def _serve(home: Path, place: LocalPlace, passing: Passing, listener: sock
     api.stop, api.ending = server.end, server.ending
     await loop.start()
     log.info("version %s, process %d, serves %s", midflight.__version__, os.getpid(), home)
+    scrapes = None if port is None else asyncio.create_task(_serve_metrics(api, port))
     await server.serve([listener])
+    if scrapes is not None:
+        scrapes.cancel()
+        await asyncio.wait((scrapes,))
     waiters.close()
     await loop.close()
     log.info("process %d has ended; jobs keep running", os.getpid())
+
+
+async def _serve_metrics(api: Api, port: MetricsPort) -> None:
+    log.info("metrics on %s:%d", *port.listener.getsockname()[:2])
+    pages = {METRICS: partial(metrics_page, api)}
+    await page_server.serve(port.listener, pages, port.token)
 
 
 def _machine(name: str, home: Path) -> Machine:

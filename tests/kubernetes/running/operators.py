@@ -6,9 +6,9 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.kubernetes.metric_text import Samples, parsed
 from tests.kubernetes.plane.control import Plane
 from tests.kubernetes.plane.daemons import Daemon
+from tests.metric_text import Samples, parsed
 
 NAMESPACE = "midflight-system"
 NODE_LOSS = 1  # seconds; half a minute outside of tests

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.kubernetes.metric_text import value
 from tests.kubernetes.plane.api import Json
 from tests.kubernetes.running.jobs import JOB, Jobs, condition
 from tests.kubernetes.running.observations import uids
 from tests.kubernetes.running.operators import Operators
+from tests.metric_text import value
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

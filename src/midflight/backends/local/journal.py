@@ -8,8 +8,10 @@ this user's alone (0600). It has one user, the server, which holds `server.lock`
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,6 +26,28 @@ VERSION: Final = 1
 EVENTS_PER_JOB: Final = 500
 
 T = TypeVar("T", Job, Node)
+
+
+@dataclass
+class Writes:
+    """How often this process has saved something, and how long that took."""
+
+    count: int = 0
+    failures: int = 0
+    seconds: float = 0.0  # of both kinds
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        except BaseException:
+            self.failures += 1
+            raise
+        finally:
+            self.count += 1
+            self.seconds += time.monotonic() - began
+
 
 _TABLES = (
     "CREATE TABLE meta (version INTEGER NOT NULL, program TEXT NOT NULL)",
@@ -40,6 +64,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.writes = Writes()
         try:
             _make_private(path)
             self._connection = sqlite3.connect(path, timeout=2.0, isolation_level=None)
@@ -83,7 +108,7 @@ class Journal:
         jobs = differences(before.jobs, after.jobs)
         if not (nodes or jobs or records):
             return
-        with self._transaction() as connection:
+        with self.writes.timed(), self._transaction() as connection:
             self._save_nodes(connection, nodes)
             self._save_jobs(connection, before, jobs)
             self._save_records(connection, records)

@@ -17,8 +17,9 @@ from typing import Any
 
 from midflight.errors import MidflightError, UsageError
 from midflight.kubernetes.operator import pod_options
-from midflight.kubernetes.operator.health import bind, serve
+from midflight.kubernetes.operator.health import serve
 from midflight.kubernetes.operator.manager import Manager, Settings
+from midflight.monitoring.page_server import bind
 from midflight.run.addresses import check_listen
 
 NAMESPACE = "midflight-system"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from midflight.controller.state import OPEN, Job
+from midflight.monitoring.text_format import head, label_text, single
 
 MOST_JOBS = 500  # that have their number of restarts
 MOST_SERIES = 200  # jobs that have histograms and counters
@@ -59,9 +60,9 @@ class Histogram:
             del self._counts[values], self._sums[values]
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self._name, "histogram", self._about)
+        yield from head(self._name, "histogram", self._about)
         for values in sorted(self._counts):
-            said = _labels(self._labels, values)
+            said = label_text(self._labels, values)
             total = 0
             for bound, count in zip((*self._bounds, "+Inf"), self._counts[values], strict=True):
                 total += count
@@ -86,9 +87,9 @@ class Counter:
             del self._counts[values]
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self._name, "counter", self._about)
+        yield from head(self._name, "counter", self._about)
         for values, count in sorted(self._counts.items()):
-            yield f"{self._name}{{{_labels(self._labels, values)}}} {count}"
+            yield f"{self._name}{{{label_text(self._labels, values)}}} {count}"
 
 
 class Metrics:
@@ -158,41 +159,25 @@ class Metrics:
             each.forget(job)
 
 
-def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
-    """Names of objects need no escapes."""
-    return ",".join(f'{name}="{value}"' for name, value in zip(names, values, strict=True))
-
-
 def _current(figures: Figures) -> Iterator[str]:
-    yield from _single("midflight_leading", "gauge", "1 if this operator leads", figures.leading)
-    yield from _head("midflight_jobs", "gauge", "Jobs by phase")
+    leading = int(figures.leading)
+    yield from single("midflight_leading", "gauge", "1 if this operator leads", leading)
+    yield from head("midflight_jobs", "gauge", "Jobs by phase")
     for phase, number in sorted(figures.jobs.items()):
         yield f'midflight_jobs{{phase="{phase}"}} {number}'
-    yield from _head("midflight_job_restarts", "gauge", "Restarts of a job, of the jobs with most")
+    yield from head("midflight_job_restarts", "gauge", "Restarts of a job, of the jobs with most")
     yield from _restarts(figures.restarts)
-    yield from _single("midflight_pods", "gauge", "Pods of all jobs", figures.pods)
-    yield from _single(
+    yield from single("midflight_pods", "gauge", "Pods of all jobs", figures.pods)
+    yield from single(
         "midflight_reconciles_total", "counter", "Passes over a job", figures.reconciles
     )
-    yield from _single(
-        "midflight_failures_total", "counter", "Passes that failed", figures.failures
-    )
-    yield from _single("midflight_requests_total", "counter", "Requests sent", figures.requests)
+    yield from single("midflight_failures_total", "counter", "Passes that failed", figures.failures)
+    yield from single("midflight_requests_total", "counter", "Requests sent", figures.requests)
 
 
 def _restarts(found: Mapping[Key, int]) -> Iterable[str]:
     most = sorted(((n, job) for job, n in found.items() if n), key=lambda one: (-one[0], one[1]))
     return [
-        f"midflight_job_restarts{{{_labels(('namespace', 'job'), job)}}} {n}"
+        f"midflight_job_restarts{{{label_text(('namespace', 'job'), job)}}} {n}"
         for n, job in most[:MOST_JOBS]
     ]
-
-
-def _single(name: str, kind: str, about: str, value: int) -> Iterator[str]:
-    yield from _head(name, kind, about)
-    yield f"{name} {int(value)}"
-
-
-def _head(name: str, kind: str, about: str) -> Iterator[str]:
-    yield f"# HELP {name} {about}."
-    yield f"# TYPE {name} {kind}"
