@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -14,10 +15,13 @@ from midflight.cli import main as cli
 from midflight.cli import messages, output
 from midflight.cli.verbs import logs, version
 from midflight.coordinator.output import Printer
+from midflight.errors import HandshakeRefused
 from midflight.printable import printable
 from midflight.protocol.cluster_api import ClusterApi
 from midflight.protocol.dialect import Dialect
+from midflight.protocol.handshake import VERSION, Session, check_challenge, check_welcome
 from midflight.protocol.job import JobSpec
+from midflight.protocol.messages import Challenge, Hello, Refused
 from midflight.terminal import Escaped, LogFilter
 
 EVIL = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202etxt\r\x7f"
@@ -47,6 +51,27 @@ def test_a_stream_escapes_what_is_written_to_it_and_is_else_itself() -> None:
     assert inner.getvalue().endswith("\n" + terminal.CLEAR)
     assert is_clean(inner.getvalue().removesuffix(terminal.CLEAR))
     assert stream.getvalue is not None
+
+
+def test_a_refusal_of_a_stranger_commands_no_terminal() -> None:
+    hello = Hello(VERSION, "member", "m0", "", "")
+    challenge = Challenge(VERSION, "")
+    refused = Refused(f"{EVIL}\nmidflight: forged line" * 100)
+    for check in (
+        lambda: check_challenge(refused),
+        lambda: check_welcome(refused, Session(challenge, hello), b""),
+    ):
+        with pytest.raises(HandshakeRefused) as error:
+            check()
+        said = str(error.value)
+        assert is_clean(said) and "\n" not in said and len(said) <= 200
+
+
+def test_a_log_commands_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    logging.StreamHandler(terminal.ErrorStream()).emit(logging.makeLogRecord({"msg": EVIL}))
+    assert stderr.getvalue() == printable(EVIL) + "\n"
 
 
 def test_no_verb_prints_control_characters(

@@ -132,7 +132,7 @@ class ErrorStream:
     """stderr for whoever wants a file to write lines to, such as a logging handler."""
 
     def write(self, text: str) -> None:
-        err(text.splitlines())
+        err(printable(text.removesuffix("\n")).split("\n"))
 
     def flush(self) -> None:
         """Nothing is held back."""

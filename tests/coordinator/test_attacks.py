@@ -123,6 +123,19 @@ def test_a_line_of_output_that_is_several_is_refused() -> None:
     run(story)
 
 
+def test_the_end_of_a_member_that_nobody_placed_is_not_told() -> None:
+    async def story(it: Served) -> None:
+        ended: list[str] = []
+        it.printer.ended = lambda member, *_: ended.append(member)  # type: ignore[method-assign]
+        agent = await it.agent("h0", 1)
+        order = await next_of(agent, say.StartMember)
+        agent.send(say.MemberExited("m99", 1, "forged"))
+        agent.send(say.MemberExited(order.member, 1, ""))
+        await it.until(lambda: ended == [order.member])
+
+    run(story, np=1)
+
+
 def test_the_last_lines_of_a_member_that_has_ended_are_shown() -> None:
     async def story(it: Served) -> None:
         shown: list[object] = []

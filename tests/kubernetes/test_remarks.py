@@ -138,6 +138,14 @@ def test_every_privilege_of_a_container_is_noted(where: str, said: Json, note: s
     [
         ("securityContext", {"sysctls": [{"name": "kernel.shm"}]}, "set the sysctl kernel.shm"),
         ("securityContext", {"seLinuxOptions": {"role": "a"}}, "choose an SELinux user or role"),
+        ("securityContext", {"seLinuxOptions": {"type": "spc_t"}}, "choose an SELinux type"),
+        ("serviceAccountName", "admin", "run as the ServiceAccount admin"),
+        ("automountServiceAccountToken", True, "have its token"),
+        (
+            "volumes",
+            [{"name": "a", "projected": {"sources": [{"serviceAccountToken": {"path": "b"}}]}}],
+            "mount a ServiceAccount's token",
+        ),
         ("volumes", [{"name": "a", "nfs": {"server": "b"}}], "mount a volume of the kind nfs"),
         ("volumes", [{"name": "a", "hostPath": {"path": "/"}}], "mount folders of their node"),
     ],

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from midflight.errors import ConnectionLost, HandshakeRefused, MidflightError, ProtocolError
+from midflight.errors import (
+    ConnectionLost,
+    FrameForged,
+    HandshakeRefused,
+    MidflightError,
+    ProtocolError,
+)
 from midflight.protocol.messages import Beat, Challenge, Hello, Refused, StatusRequested, StopMember
 from midflight.protocol.tunnel import Tunnel
 from midflight.protocol.wire import (
@@ -199,8 +205,10 @@ def test_a_changed_byte_ends_the_connection(ends: Ends) -> None:
     )
     sealed[-1] ^= 1
     dialler._send_bytes(bytes(sealed))
-    with pytest.raises(ProtocolError, match="was not encrypted"):
+    with pytest.raises(FrameForged, match="was not encrypted by the other side"):
         listener.receive()
+    with pytest.raises(ConnectionLost, match="nothing can be encrypted any more"):
+        listener.send(StatusRequested())
 
 
 def test_each_session_has_a_binding_of_its_own_and_both_ends_have_the_same() -> None:

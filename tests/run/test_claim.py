@@ -150,7 +150,10 @@ def test_a_password_among_the_arguments_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"every user of this machine.*--store-file") as refusal:
         options(tmp_path, "--store", "etcd://me:hunter2@host:2379")
     assert "hunter2" not in str(refusal.value)
-    assert options(tmp_path, "--store", "etcd://me@host:2379").store == "etcd://me@host:2379"
+    with pytest.raises(UsageError, match="--store-file"):
+        options(tmp_path, "--store", "etcd://me:hun/ter2@host:2379")
+    for url in ("etcd://me@host:2379", "etcd://host:2379/a@b", "sqlite:///a:b@c"):
+        assert options(tmp_path, "--store", url).store == url
 
 
 def test_a_store_file_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:

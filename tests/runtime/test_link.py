@@ -19,7 +19,7 @@ from midflight.protocol.messages import (
     RankKeys,
     RankKeysWanted,
 )
-from midflight.protocol.wire import SyncWire
+from midflight.protocol.wire import SyncWire, accept_blocking
 from midflight.runtime.membership.link import Absence, Link, Pulse, SaidKeys, _Ticket
 from tests.runtime.coordinators import OURS, PATIENCE, THEIRS, Coordinators
 
@@ -74,6 +74,38 @@ def test_a_member_that_was_never_let_in_takes_the_first_refusal_at_its_word() ->
         link.start()
         assert "token does not match" in member.gave_up.get(timeout=PATIENCE)
         link.close()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(
+    "put_in",
+    [b"\0\0\0\x05hello" + bytes(16), b"\x17\x03\x03\0 " + b"x" * 32, b"\x15\x03\x03\0\x02\x01\0"],
+    ids=["frame", "record", "alert"],
+)
+def test_what_somebody_puts_into_a_line_costs_a_reconnect_only(put_in: bytes, tls: bool) -> None:
+    member, met, lines = Member(), queue.Queue[object](), list[SyncWire]()
+
+    def serve() -> None:
+        for _ in range(2):
+            sock, _ = server.accept()
+            sock.settimeout(PATIENCE)
+            wire, _ = accept_blocking(sock, OURS, tls=tls)
+            met.put(wire.receive())
+            sock.sendall(put_in)
+            lines.append(wire)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        link = Link(worker_env(f"127.0.0.1:{server.getsockname()[1]}"), OURS, member)
+        link.start()
+        joined = [met.get(timeout=PATIENCE) for _ in range(2)]
+        link.close()
+        serving.join(PATIENCE)
+    for line in lines:
+        line.close()
+    assert all(isinstance(one, MemberJoined) for one in joined)
+    assert member.gave_up.empty()
 
 
 def test_what_is_said_while_the_link_greets_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,9 +169,10 @@ class Door:
             case say.StateKept(number):
                 self._shell.peers.state_kept(name, number)
             case _:
-                if isinstance(message, _ABOUT_A_MEMBER):
-                    self._placements.check(name, message.member, self._shell.state)
-                if isinstance(message, say.MemberExited):
+                known = not isinstance(message, _ABOUT_A_MEMBER) or self._placements.check(
+                    name, message.member, self._shell.state
+                )
+                if isinstance(message, say.MemberExited) and known:
                     self._printer.ended(message.member, self._rank(message.member), message.code)
                 self._shell.dispatch(_agent_event(name, message))
 

@@ -14,12 +14,14 @@ import json
 from dataclasses import dataclass, replace
 
 from midflight.errors import FrameForged, HandshakeRefused, ProtocolError
+from midflight.printable import in_one_line
 from midflight.protocol.messages import Accepted, Challenge, Hello, Refused
 
 VERSION = 4
 ROLES = ("agent", "member", "client")
 COORDINATOR, DIALLER = "coordinator", "dialler"
 TAG_SIZE = 16
+LONGEST_REASON = 200  # characters that are shown of a refusal
 
 
 class FrameMac:
@@ -70,7 +72,7 @@ class Session:
 def check_challenge(message: object) -> Challenge:
     """What the listening side opens with; raises HandshakeRefused if it lets nobody in."""
     if isinstance(message, Refused):
-        raise HandshakeRefused(message.reason)
+        raise _refused(message)
     if not isinstance(message, Challenge):
         raise ProtocolError(f"wanted a Challenge, got {type(message).__name__}")
     if message.version != VERSION:
@@ -84,6 +86,11 @@ def answer_challenge(
     """What a dialling peer says: who it is, now with the proof."""
     proof = Session(challenge, unproven, binding).proof(secret, DIALLER)
     return Session(challenge, replace(unproven, proof=proof), binding)
+
+
+def _refused(message: Refused) -> HandshakeRefused:
+    """Nobody has proven anything yet: these may be a stranger's words."""
+    return HandshakeRefused(in_one_line(message.reason)[:LONGEST_REASON])
 
 
 def _other_version(version: int) -> str:
@@ -118,7 +125,7 @@ def accepted(session: Session, secret: bytes) -> Accepted:
 def check_welcome(message: object, session: Session, secret: bytes) -> None:
     """Make sure that the coordinator knows the secret too."""
     if isinstance(message, Refused):
-        raise HandshakeRefused(message.reason)
+        raise _refused(message)
     expected = session.proof(secret, COORDINATOR)
     if not isinstance(message, Accepted) or not _same(expected, message.proof):
         raise HandshakeRefused("the other side does not know this run's token")

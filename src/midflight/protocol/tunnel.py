@@ -12,7 +12,7 @@ import threading
 from functools import cache
 from pathlib import Path
 
-from midflight.errors import ProtocolError, UsageError
+from midflight.errors import ConnectionLost, FrameForged, ProtocolError, UsageError
 
 TLS = "MIDFLIGHT_TLS"  # 1: as --tls, where commands do not have it
 _CARRIER = Path(__file__).with_name("carrier.pem")
@@ -57,7 +57,10 @@ class Tunnel:
     def seal(self, data: bytes) -> bytes:
         """What is to go to the other side, so that it reads this."""
         with self._lock:
-            self._tls.write(data)
+            try:
+                self._tls.write(data)
+            except ssl.SSLError as error:  # of a session that has been broken
+                raise ConnectionLost(f"nothing can be encrypted any more: {error.reason}") from None
             return self._outgoing.read()
 
     def read(self, most: int) -> bytes:
@@ -68,7 +71,10 @@ class Tunnel:
             except ssl.SSLWantReadError:
                 return b""
             except ssl.SSLError as error:
-                raise ProtocolError(f"what came was not encrypted: {error.reason}") from None
+                raise FrameForged(
+                    f"what came was not encrypted by the other side ({error.reason}): somebody on "
+                    "the way changed or inserted it"
+                ) from None
 
     @property
     def has_more(self) -> bool:

@@ -39,8 +39,9 @@ def open_store(url: str, *, patience: float = 10.0) -> Store:
 
 
 def has_password(url: str) -> bool:
-    return re.search(r"//[^/@]*:[^/]*@", url) is not None
+    """Whether an address has credentials: NAME:PASSWORD@, and not HOST:PORT/PREFIX."""
+    return re.match(r"etcds?://[^:/@]*:(?!\d+(?:[,/]|$)).*@", url) is not None
 
 
 def _without_secret(url: str) -> str:
-    return re.sub(r"(?<=//)[^/]*@", "***@", url)
+    return re.sub(r"(?<=//).*@", "***@", url)

@@ -21,6 +21,7 @@ from midflight.kubernetes.operator.health import serve
 from midflight.kubernetes.operator.manager import Manager, Settings
 from midflight.monitoring.page_server import bind
 from midflight.run.addresses import check_listen
+from midflight.terminal import ErrorStream
 
 NAMESPACE = "midflight-system"
 
@@ -132,7 +133,7 @@ def _client(config: str, environ: Mapping[str, str]) -> Any:
 
 
 def _log_to_stderr(verbose: bool) -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(ErrorStream())  # objects of tenants are quoted there
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     root = logging.getLogger("midflight")
     root.handlers = [handler]

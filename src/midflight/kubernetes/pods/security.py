@@ -106,9 +106,29 @@ def _beyond(spec: dict[str, Any], annotations: dict[str, Any]) -> list[str]:
         *(f"take the port {port['hostPort']} of their node" for port in ports),
         *(f"set the sysctl {each.get('name')}" for each in contexts[0].get("sysctls", ())),
         *(["run without AppArmor"] if _without_apparmor(contexts, annotations) else []),
+        *_tokens(spec),
         *(["mount folders of their node"] if "hostPath" in kinds else []),
         *(f"mount a volume of the kind {kind}" for kind in sorted(kinds - _VOLUMES)),
     ]
+
+
+def _tokens(spec: dict[str, Any]) -> list[str]:
+    """With what they may speak to the API server."""
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount")
+    sources = [
+        source
+        for volume in spec.get("volumes", ())
+        for source in volume.get("projected", {}).get("sources", ())
+    ]
+    return [
+        *([f"run as the ServiceAccount {account}"] if account else []),
+        *(["have its token"] if spec.get("automountServiceAccountToken") is True else []),
+        *(["mount a ServiceAccount's token"] if _has_token(sources) else []),
+    ]
+
+
+def _has_token(sources: list[dict[str, Any]]) -> bool:
+    return any("serviceAccountToken" in source for source in sources)
 
 
 def _profile(context: dict[str, Any], key: str) -> str:
@@ -121,6 +141,11 @@ def _without_apparmor(contexts: list[dict[str, Any]], annotations: dict[str, Any
     return "unconfined" in older or any(said)
 
 
+def _selinux(context: dict[str, Any]) -> str:
+    return str(context.get("seLinuxOptions", {}).get("type", ""))
+
+
+_SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 # What the restricted profile lets a pod mount; hostPath has words of its own.
 _VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "hostPath"} | {
@@ -136,6 +161,7 @@ _CONTEXTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "choose an SELinux user or role": lambda each: bool(
         {"user", "role"} & each.get("seLinuxOptions", {}).keys()
     ),
+    "choose an SELinux type": lambda each: _selinux(each) not in _SELINUX_TYPES,
     "are processes of their Windows node": lambda each: bool(
         each.get("windowsOptions", {}).get("hostProcess")
     ),
