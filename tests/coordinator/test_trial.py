@@ -1,9 +1,11 @@
 """A larger world answers for its request only once it has completed a step."""
 
+from dataclasses import replace
 from typing import Any
 
-from midflight.coordinator.core import events
-from midflight.coordinator.core.state import Phase
+from midflight.coordinator.core import events, trial
+from midflight.coordinator.core.draft import Draft
+from midflight.coordinator.core.state import Change, Phase
 from tests.coordinator.scenario import TICK, FakeCluster, over, stable, started
 
 HOSTS = {"h0": 4, "h1": 4}
@@ -130,3 +132,20 @@ def test_a_smaller_world_is_answered_at_once() -> None:
     ticket = cluster.ask(remove=1)
     cluster.run_until(lambda: ticket in cluster.answers)
     assert cluster.answers[ticket][0] and cluster.state.trial is None
+
+
+def test_a_world_that_was_entered_later_than_published_is_on_trial_from_there() -> None:
+    cluster = started(HOSTS, np=2)
+    on_trial(cluster)
+    state = cluster.state
+    assert state.trial is not None
+    draft = Draft(replace(state, trial=None), cluster.now)
+    entered = state.trial.step + 2
+    draft.set_members(cluster.world, step=entered)
+    change = Change(state.trial.request, 4, state.trial.joiners, step=state.trial.step)
+    trial.begin(draft, change, 2, "resized")
+    trial.look(draft)
+    assert draft.state.trial is not None, "nobody has done a step there"
+    draft.set_members(cluster.world, step=entered + 1)
+    trial.look(draft)
+    assert draft.state.trial is None

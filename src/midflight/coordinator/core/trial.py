@@ -16,7 +16,10 @@ from midflight.coordinator.core.state import Change, MemberState, Trial
 def begin(draft: Draft, change: Change, wanted: int, line: str) -> None:
     """The members are in the world of this change. `wanted`: the size before it."""
     succeed(draft)  # an older one, which this change has overtaken
-    draft.set(trial=Trial(change.request, change.step, change.joiners, wanted, line))
+    # They may have entered it later than at the step that was published.
+    entered = (member.step for member in draft.state.named(draft.state.world))
+    step = max((change.step, *entered))
+    draft.set(trial=Trial(change.request, step, change.joiners, wanted, line))
 
 
 def look(draft: Draft) -> None:

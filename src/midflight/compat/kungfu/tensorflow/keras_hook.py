@@ -116,8 +116,8 @@ def hook_class() -> Any:
 
         def on_train_begin(self, logs: Any = None) -> None:
             peer().hold("keras", KerasState(self.model))
-            self.shared = self.model.built
             self._begin()
+            self.shared = self.model.built  # a newcomer's is by now
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self._begin()
