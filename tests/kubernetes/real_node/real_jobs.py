@@ -3,9 +3,11 @@
 Python, torch and Midflight come from folders of this machine, mounted read-only.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from lightkube import Client, KubeConfig
 
 from tests.kubernetes.plane import real_image
@@ -45,12 +47,22 @@ class RealJobs(Jobs):
         pod["tolerations"] = [{"key": TAINT, "operator": "Exists"}]
 
     def run(self, pod: str, *command: str) -> tuple[str, str, int]:
-        """What a program in a pod writes and complains of, and how it ends."""
+        """What a program in a pod writes and complains of, and how it ends. It only looks.
+
+        Of hundreds of such calls, each on a connection of its own, one broke because the API
+        server's answer could not be decrypted. So one that breaks before an answer is made again.
+        """
+        try:
+            ran = self._exec(pod, command)
+        except httpx2.ReadError:
+            ran = self._exec(pod, command)
+        return ran.stdout, ran.stderr, ran.exit_code
+
+    def _exec(self, pod: str, command: Sequence[str]) -> Any:
         with Client(KubeConfig.from_file(self.cluster.kubeconfig)) as client:
-            ran = client.exec(
+            return client.exec(
                 pod, namespace=self.namespace, command=list(command), stdout=True, stderr=True
             )
-        return ran.stdout, ran.stderr, ran.exit_code
 
     def clear(self) -> None:
         """At once: of a pod's good end a kubelet of this age tells every ten seconds only."""
