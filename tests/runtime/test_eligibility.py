@@ -41,7 +41,7 @@ def test_size_decides_unless_the_script_does(joining: Any, nbytes: int, wanted: 
 
 @pytest.mark.parametrize(
     ("joining", "width", "may_be"),
-    [("auto", 2000, False), ("auto", 2400, True), ("shadow", 1, True), ("blocking", 9000, False)],
+    [("auto", 4600, False), ("auto", 4800, True), ("shadow", 1, True), ("blocking", 9000, False)],
 )
 def test_a_newcomer_judges_by_its_parameters(joining: Any, width: int, may_be: bool) -> None:
     model = nn.Linear(width, width, device="meta")  # and AdamW keeps two more of each
