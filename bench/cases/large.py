@@ -92,10 +92,10 @@ def _lose_one(each: Run, shape: Shape, head: tuple[str, str, int, int], old: set
 def _pace(
     lines: list[Line], who: Collection[int], since: float, until: float, normal: float
 ) -> float:
-    """The share of their speed that these keep meanwhile."""
-    times = [[line.t for line in own if since <= line.t <= until] for own in by_who(lines).values()]
-    worst = [(own[-1] - own[0]) / (len(own) - 1) for own in times if len(own) > 1]
-    return normal / max(worst) if worst and who else 0.0
+    """The share of their speed that these keep meanwhile; 0.0: none made two steps."""
+    during = by_who(line for line in lines if line.who in who and since <= line.t <= until)
+    steps = [(own[-1].t - own[0].t) / (len(own) - 1) for own in during.values() if len(own) > 1]
+    return normal / max(steps) if steps else 0.0
 
 
 def _await(each: Run, size: int, since: float, count: int) -> None:

@@ -6,23 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from midflight.cli.main import main
-from midflight.flight.records import as_line
-from midflight.protocol.job import JobSpec
 from midflight.rundir import RunDir
-from tests.flight.test_plan import FLIGHT
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    """One that has a record, and the folder that verbs are typed in."""
-    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MIDFLIGHT_LOG_FORMAT", "text")
-    monkeypatch.chdir(tmp_path)
-    folder = RunDir.of("mine", {"MIDFLIGHT_HOME": str(tmp_path / "home")})
-    folder.create()
-    folder.write_spec(JobSpec("mine", ("sh",), 1, 1, 1))
-    folder.flight_log.write_text("".join(f"{as_line(record)}\n" for record in FLIGHT))
-    return folder
 
 
 def test_the_picture_goes_to_the_file_that_is_named(

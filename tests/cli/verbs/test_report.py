@@ -9,24 +9,10 @@ import pytest
 from midflight.cli.main import main
 from midflight.flight.records import Begun, Record, as_line
 from midflight.flight.report import render
-from midflight.protocol.job import JobSpec
 from midflight.rundir import RunDir
 from tests.flight.test_plan import FLIGHT
 
 PART = b'{"kind": "progress", "t": 31.0, "st'
-
-
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    """One that has a record, and the folder that verbs are typed in."""
-    monkeypatch.setenv("MIDFLIGHT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("MIDFLIGHT_LOG_FORMAT", "text")
-    monkeypatch.chdir(tmp_path)
-    folder = RunDir.of("mine", {"MIDFLIGHT_HOME": str(tmp_path / "home")})
-    folder.create()
-    folder.write_spec(JobSpec("mine", ("sh",), 1, 1, 1))
-    record(folder, FLIGHT)
-    return folder
 
 
 def record(folder: RunDir, records: list[Record]) -> None:

@@ -16,7 +16,7 @@ from midflight.coordinator.core.state import Change, MemberState, Trial
 def begin(draft: Draft, change: Change, wanted: int, line: str) -> None:
     """The members are in the world of this change. `wanted`: the size before it."""
     succeed(draft)  # an older one, which this change has overtaken
-    # They may have entered it later than at the step that was published.
+    # If all hear of a switch too late, they do its step in the world before, and enter after it.
     entered = (member.step for member in draft.state.named(draft.state.world))
     step = max((change.step, *entered))
     draft.set(trial=Trial(change.request, step, change.joiners, wanted, line))
